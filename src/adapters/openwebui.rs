@@ -44,12 +44,15 @@ const REQUEST_HOOK_SINCE: [u64; 3] = [0, 11, 2];
 /// The first version that fills in placeholders in a connection's headers. MCP connections need them to select tools for a
 /// message.
 const PLACEHOLDERS_SINCE: [u64; 3] = [0, 9, 6];
+/// Toolsieve's base URL in a new installation.
+const NEW_URL: &str = "http://127.0.0.1:8000";
 /// The path of the document, relative to a base path of the service.
 const DOCUMENT: &str = "openapi.json";
 /// The path of the MCP endpoint with a list per message, relative to a base path of the service.
 const MCP_PATH: &str = "/mcp?mode=message";
 /// Time limit of a request. Before it responds, Open WebUI fetches the documents of all tool servers, for up to ten seconds each.
 const TIMEOUT: Duration = Duration::from_secs(30);
+const TOOLSIEVE_URL: &str = "Toolsieve's URL";
 /// Maximum length of an excerpt from Open WebUI's error message, in characters.
 const DETAIL_CHARACTERS: usize = 300;
 
@@ -78,11 +81,12 @@ pub(crate) struct OpenWebUiAccess {
 #[derive(Clone)]
 pub(crate) struct InstallOptions {
     pub open_webui: OpenWebUiAccess,
-    /// The base URL of Toolsieve as seen from Open WebUI, which may differ from the listening address.
-    pub toolsieve_url: String,
-    /// An API key of Toolsieve, if it needs one.
+    /// The base URL of Toolsieve as seen from Open WebUI, which may differ from the listening address. `None` keeps the installed one;
+    /// a new installation gets the address of a service on the same machine.
+    pub toolsieve_url: Option<String>,
+    /// An API key of Toolsieve, if it needs one. `None` keeps the installed key, and an empty text removes it.
     pub key: Option<String>,
-    /// Toolsets that get their own connections, in addition to the connection for all tools.
+    /// Toolsets that get their own connections, in addition to the connection for all tools and to installed connections.
     pub toolsets: Vec<String>,
     /// Whether to install MCP connections, whose tools are selected when they are listed, instead of OpenAPI tool servers.
     pub mcp: bool,
@@ -204,7 +208,9 @@ pub(crate) enum OpenWebUiError {
 /// See [`OpenWebUiError`]. After an error, the connections may exist without the filter; a repeated call completes the
 /// installation.
 pub(crate) async fn install(options: &InstallOptions) -> Result<InstallReport, OpenWebUiError> {
-    let toolsieve_url = base_url("Toolsieve's URL", &options.toolsieve_url)?;
+    if let Some(url) = &options.toolsieve_url {
+        base_url(TOOLSIEVE_URL, url)?;
+    }
     if let Some(name) = options.toolsets.iter().find(|name| ToolsetName::check(name).is_err()) {
         return Err(OpenWebUiError::Toolset(name.clone()));
     }
@@ -213,6 +219,12 @@ pub(crate) async fn install(options: &InstallOptions) -> Result<InstallReport, O
 
     let installed = administration.function().await?;
     let connections = administration.connections().await?;
+    let valves = match &installed {
+        Some(_) => administration.valves().await?,
+        None => Map::new(),
+    };
+    let options = &completed(options, &connections, &valves);
+    let toolsieve_url = base_url(TOOLSIEVE_URL, options.toolsieve_url.as_deref().unwrap_or(NEW_URL))?;
     let (connections, connection) = with_ours(connections, options, &toolsieve_url);
     if connection != Change::Unchanged {
         administration.replace_connections(&connections).await?;
@@ -547,6 +559,44 @@ fn wanted(options: &InstallOptions, toolsieve_url: &str) -> Vec<Wanted> {
         }
     }));
     wanted
+}
+
+/// The options with everything that the command omits and an earlier installation has set: the address, the key and the toolsets.
+fn completed(options: &InstallOptions, connections: &[Value], valves: &Map<String, Value>) -> InstallOptions {
+    let mut ours: Vec<&Value> = connections.iter().filter(|connection| is_ours(connection)).collect();
+    let mut completed = options.clone();
+    for name in ours.iter().filter_map(|connection| toolset_of(connection)) {
+        if !completed.toolsets.iter().any(|known| known == name) {
+            completed.toolsets.push(name.to_owned());
+        }
+    }
+    // The connection to all tools decides, then the filter, then the toolsets.
+    ours.sort_by_key(|connection| !is_to_all_tools(connection));
+    let (whole, toolsets) = ours.split_at(ours.iter().take_while(|connection| is_to_all_tools(connection)).count());
+    let first = |of_connection: fn(&Value) -> &str, name: &str| {
+        let of_valves = valves.get(name).and_then(Value::as_str).map(str::trim);
+        let mut all = whole.iter().map(|one| of_connection(one)).chain(of_valves).chain(toolsets.iter().map(|one| of_connection(one)));
+        all.find(|value| !value.is_empty()).map(str::to_owned)
+    };
+    completed.toolsieve_url = completed.toolsieve_url.or_else(|| first(service_of, "url"));
+    completed.key = completed.key.or_else(|| first(key_of, "key"));
+    completed
+}
+
+/// The toolset of one of our connections. `None` for the connection to all tools.
+fn toolset_of(connection: &Value) -> Option<&str> {
+    connection.pointer("/info/id").and_then(Value::as_str)?.strip_prefix(TOOLSET_PREFIX)
+}
+
+/// Toolsieve's base URL in one of our connections.
+fn service_of(connection: &Value) -> &str {
+    let url = trial::connection_base(connection);
+    toolset_of(connection).and_then(|name| url.strip_suffix(&AddressPrefix::Toolset(name).to_string())).unwrap_or(url)
+}
+
+/// The key of a connection; empty if there is none.
+fn key_of(connection: &Value) -> &str {
+    connection.get("key").and_then(Value::as_str).unwrap_or_default()
 }
 
 fn base_url(what: &'static str, value: &str) -> Result<String, OpenWebUiError> {

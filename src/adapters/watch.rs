@@ -1,7 +1,7 @@
 //! Notifies when files may have changed.
 //!
 //! Watches folders instead of files, because editors replace files. Also watches symbolic links on the way to a file, because a
-//! Kubernetes `ConfigMap` changes by swapping a link.
+//! Kubernetes `ConfigMap` changes by swapping a link. If a watched folder itself is moved or deleted, looks for the files again.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -34,7 +34,7 @@ pub(crate) struct FileWatch {
     watcher: RecommendedWatcher,
     files: Vec<PathBuf>,
     folders: BTreeSet<PathBuf>,
-    /// The files, and the symbolic links that lead to them.
+    /// The files, the symbolic links that lead to them, and the watched folders.
     entries: Arc<ArcSwap<BTreeSet<PathBuf>>>,
     touched: Arc<Notify>,
 }
@@ -76,12 +76,14 @@ impl FileWatch {
     }
 
     /// Updates the watched folders. A folder that can't be watched doesn't affect the others.
-    fn look(&mut self) {
+    pub(crate) fn look(&mut self) {
         let mut entries = BTreeSet::new();
         for file in &self.files {
             follow(file, &mut entries, MAX_LINKS);
         }
         let folders: BTreeSet<PathBuf> = entries.iter().filter_map(|entry| entry.parent()).map(Path::to_owned).collect();
+        // If a watched folder is moved or deleted, the system reports the folder itself.
+        entries.extend(folders.iter().cloned());
         self.entries.store(Arc::new(entries));
         // Watch all folders anew, because one may have been replaced by another with the same name.
         for folder in std::mem::take(&mut self.folders) {
@@ -152,5 +154,33 @@ mod tests {
         assert_eq!(entries(&root.join("missing/deep/key")), ["missing"], "the folder that must appear first");
         symlink("circle", root.join("circle")).unwrap();
         assert_eq!(entries(&root.join("circle")), ["circle"]);
+    }
+
+    #[tokio::test]
+    async fn a_folder_that_is_replaced_is_watched_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        let (conf, new) = (root.join("conf"), root.join("new"));
+        let create = |folder: &Path| {
+            fs::create_dir(folder).unwrap();
+            fs::write(folder.join("mcp.json"), "").unwrap();
+        };
+        create(&conf);
+        let mut watch = FileWatch::start(&[conf.join("mcp.json")]).unwrap();
+        let mut noticed = async |what: &str| {
+            tokio::time::timeout(Duration::from_secs(20), watch.changed()).await.unwrap_or_else(|_| panic!("not noticed: {what}"));
+        };
+        create(&new);
+        fs::rename(&conf, root.join("old")).unwrap();
+        fs::rename(&new, &conf).unwrap();
+        noticed("another folder").await;
+        fs::write(conf.join("mcp.json"), "1").unwrap();
+        noticed("a file in the other folder").await;
+        fs::rename(&conf, root.join("older")).unwrap();
+        noticed("a folder that is gone").await;
+        create(&conf);
+        noticed("a folder that is back").await;
+        fs::write(conf.join("mcp.json"), "2").unwrap();
+        noticed("a file in the folder that is back").await;
     }
 }

@@ -261,6 +261,12 @@ impl Watching {
                 },
                 () = self.stop.cancelled() => return,
             };
+            if trigger == Trigger::Request
+                && let Some(watched) = &mut self.watched
+            {
+                // A folder further up may have been replaced, which the system doesn't report.
+                watched.watch.look();
+            }
             let _ = self.triggers.send(trigger).await;
         }
     }

@@ -24,8 +24,8 @@ const QUESTION: &str = "In a new chat, the model gets no tools until the user sw
 pub(super) enum OpenWebUi {
     /// Register the tool server and the filter, switch the status line on, and send a test message to Toolsieve
     ///
-    /// A second run keeps what an administrator changed. It only updates the filter, Toolsieve's address and the key, and
-    /// switches the tool server and the filter on.
+    /// A second run keeps what an administrator changed. It only updates the filter, and for all registered tool servers Toolsieve's
+    /// address and the key, and switches the tool servers and the filter on.
     Install(Box<Install>),
     /// Remove the tool server and the filter with its settings, and keep everything else
     Uninstall {
@@ -51,10 +51,10 @@ pub(super) enum OpenWebUi {
 pub(super) struct Install {
     #[command(flatten)]
     access: Access,
-    /// Address at which Open WebUI reaches Toolsieve
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8000")]
-    toolsieve_url: String,
-    /// API key of Toolsieve, if it requires one
+    /// Address at which Open WebUI reaches Toolsieve [default: the registered address, or port 8000 of this machine]
+    #[arg(long, value_name = "URL")]
+    toolsieve_url: Option<String>,
+    /// API key of Toolsieve, if it requires one; an empty text removes the key [default: the registered key]
     #[arg(short = 'k', long, value_name = "KEY", env = "TOOLSIEVE_API_KEY", hide_env_values = true)]
     key: Option<SecretString>,
     /// Also register this toolset as a separate tool server; may be repeated
@@ -84,7 +84,7 @@ pub(super) struct Install {
     /// The test message [default: a message made from a tool's description]
     #[arg(long, value_name = "TEXT", value_parser = message)]
     message: Option<String>,
-    /// Address at which this machine reaches Toolsieve, for the test message [default: the address in --toolsieve-url]
+    /// Address at which this machine reaches Toolsieve, for the test message [default: the registered address]
     #[arg(long, value_name = "URL", value_parser = service_url)]
     test_url: Option<Url>,
     /// Send no test message

@@ -79,6 +79,8 @@ pub(super) struct Findings {
     pub(super) warnings: Vec<Finding>,
     /// The files with values that were read or are missing.
     pub(super) files: BTreeSet<PathBuf>,
+    /// Further files that a reload reads again. They may be public.
+    pub(super) watched: BTreeSet<PathBuf>,
 }
 
 impl Findings {

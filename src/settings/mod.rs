@@ -338,7 +338,7 @@ impl Settings {
         keys.extend(fingerprints_of_tables(&api_keys, &tools));
         values.complete(&mut start.processes, sources, &own_files);
         let mut files = sources.files();
-        files.extend(findings.files.iter().cloned());
+        files.extend(findings.files.iter().chain(&findings.watched).cloned());
         let (problems, warnings) = findings.in_order();
         if problems.is_empty() {
             let file = sources.settings.as_ref().map_or_else(|| "the settings".to_owned(), |path| path.display().to_string()).into();

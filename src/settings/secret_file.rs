@@ -17,6 +17,9 @@ pub(super) struct SecretFile {
 pub(super) enum SecretFileError {
     #[error("can't be read: {0}")]
     Unreadable(#[source] io::Error),
+    /// For example a named pipe, which would wait for a writer.
+    #[error("is not a regular file")]
+    NotAFile,
     #[error("is not text")]
     NoText,
     #[error("is empty")]
@@ -29,6 +32,9 @@ pub(super) const OPEN: &str = "other users of this machine can read it";
 pub(super) const CLOSE: &str = "restrict access: chmod 600";
 
 pub(super) fn read(path: &Path) -> Result<SecretFile, SecretFileError> {
+    if !std::fs::metadata(path).map_err(SecretFileError::Unreadable)?.is_file() {
+        return Err(SecretFileError::NotAFile);
+    }
     let bytes = std::fs::read(path).map_err(SecretFileError::Unreadable)?;
     let text = String::from_utf8(bytes).map_err(|_| SecretFileError::NoText)?;
     let text = text.trim_end_matches(['\r', '\n']);
@@ -42,6 +48,7 @@ impl SecretFileError {
     pub(super) fn remedy(&self) -> &'static str {
         match self {
             Self::Unreadable(_) => "check the path and its access rights",
+            Self::NotAFile => "name a regular file, or a link to one",
             Self::NoText | Self::Empty => "write the secret into it, and nothing else",
         }
     }
@@ -69,7 +76,7 @@ fn is_open(_path: &Path) -> bool {
 
 #[cfg(all(test, unix))]
 mod tests {
-    use super::is_open_to_others;
+    use super::{SecretFileError, is_open_to_others, read};
 
     #[test]
     fn the_group_counts_as_others_unless_the_process_needs_it() {
@@ -79,5 +86,21 @@ mod tests {
         assert!(!is_open_to_others(0o100_440, (0, 10001), own));
         assert!(is_open_to_others(0o100_444, (0, 10001), own));
         assert!(is_open_to_others(0o100_440, (0, 100), own));
+    }
+
+    /// A named pipe made `toolsieve check` wait for a writer.
+    #[test]
+    fn only_regular_files_and_links_to_them_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        std::fs::write(path("file"), "secret\n").unwrap();
+        std::os::unix::fs::symlink("file", path("link")).unwrap();
+        assert_eq!(read(&path("link")).unwrap().text, "secret");
+        nix::unistd::mkfifo(&path("pipe"), nix::sys::stat::Mode::S_IRUSR).unwrap();
+        std::os::unix::fs::symlink("pipe", path("link_to_pipe")).unwrap();
+        for name in ["pipe", "link_to_pipe", "."] {
+            assert!(matches!(read(&path(name)), Err(SecretFileError::NotAFile)), "{name}");
+        }
+        assert!(matches!(read(&path("missing")), Err(SecretFileError::Unreadable(_))));
     }
 }

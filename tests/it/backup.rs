@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::harness::keys::{ADMIN, KEY};
-use crate::harness::process::Service;
 use crate::harness::process::built::toolsieve;
 use crate::harness::process::database::change;
+use crate::harness::process::{Service, ended};
 use crate::harness::stdio;
 use crate::harness::wait::{eventually, when};
 
@@ -278,4 +278,27 @@ async fn a_restore_that_is_cut_off_leaves_the_old_data_or_the_new() {
         }
     }
     assert_eq!(seen.len(), 2, "some steps come before the new data, and some after it");
+}
+
+#[tokio::test]
+async fn a_backup_that_is_stopped_leaves_nothing_behind() {
+    let (folder, _) = used().await;
+    // Reading this file waits for a writer.
+    let pipe = folder.path().join("data/files/pipe");
+    fs::create_dir_all(pipe.parent().unwrap()).unwrap();
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let to = tempfile::tempdir().unwrap();
+    let names =
+        || -> Vec<String> { fs::read_dir(to.path()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect() };
+    for signal in [nix::sys::signal::Signal::SIGTERM, nix::sys::signal::Signal::SIGINT] {
+        let mut command = toolsieve();
+        command.arg("backup").arg(to.path().join("backup.tar.gz")).arg("--data-dir").arg(folder.path().join("data"));
+        let mut process = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
+        eventually("the archive is being written", async || when(names(), |names| names.iter().any(|name| name.ends_with(".part")))).await;
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(i32::try_from(process.id()).unwrap()), signal).unwrap();
+        assert_eq!(ended(&mut process).code(), Some(1));
+        let error = String::from_utf8(process.wait_with_output().unwrap().stderr).unwrap();
+        assert!(error.contains("stopped by a signal"), "{error}");
+        assert_eq!(names(), [""; 0]);
+    }
 }

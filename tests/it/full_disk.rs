@@ -187,6 +187,13 @@ async fn passes(room: &Room) {
     // A generation is removed after its successor answers.
     let index = room.folder.path().join("data/index");
     eventually("nothing stays of those that were not loaded", async || when(generations(&index), |left| *left == 1)).await;
+    // A user saw: `panic (a bug, please report it)` at a stop on a full disk.
+    room.fill();
+    service.stop();
+    assert!(!service.log().contains("panic (a bug"), "{}", service.log());
+    room.free();
+    let mut service = room.start();
+    until(&mut service, "complete after that", is_complete).await;
     assert!(service.stop().success());
 }
 

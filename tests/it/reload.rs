@@ -216,6 +216,35 @@ async fn a_watched_file_is_followed_however_it_is_replaced() {
     assert_eq!(service.get("/readyz").await.1["reload"]["state"], "applied");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renewed_certificate_is_used_without_a_restart() {
+    const ONE: &str = include_str!("../data/tls/one.pem");
+    const TWO: &str = include_str!("../data/tls/two.pem");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tls.pem");
+    fs::write(&file, ONE).unwrap();
+    let settings = format!("[http]\ntls_certificate = {file:?}\ntls_key = {file:?}\n");
+    let service = Start { servers: json!({}), from_files: true, settings, folder: Some(folder), ..Start::default() }.start().await;
+    // A new client makes a new connection.
+    let trusting = async |certificate: &str| {
+        let certificate = reqwest::Certificate::from_pem(certificate.as_bytes()).unwrap();
+        let client = reqwest::Client::builder().tls_certs_only([certificate]).build().unwrap();
+        client.get(format!("{}/readyz", service.url)).send().await
+    };
+    assert!(trusting(ONE).await.is_ok() && trusting(TWO).await.is_err());
+    fs::write(&file, TWO).unwrap();
+    service.reload.reload(Trigger::Files).await;
+    let response = trusting(TWO).await.unwrap();
+    let body: Value = serde_json::from_str(&response.text().await.unwrap()).unwrap();
+    assert_eq!((&body["reload"]["state"], &body["reload"]["needs_restart"]), (&json!("applied"), &json!([])), "{body}");
+    assert!(trusting(ONE).await.is_err());
+    // A file that can't be used changes nothing.
+    fs::write(&file, "").unwrap();
+    service.reload.reload(Trigger::Files).await;
+    let body: Value = serde_json::from_str(&trusting(TWO).await.unwrap().text().await.unwrap()).unwrap();
+    assert_eq!(body["reload"]["state"], "failed", "{body}");
+}
+
 #[tokio::test]
 async fn a_hangup_reloads_and_the_log_has_the_plan_without_secrets() {
     let folder = tempfile::tempdir().unwrap();

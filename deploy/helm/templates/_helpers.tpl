@@ -68,9 +68,6 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if and .Values.autoscaling.enabled (ne (int .Values.replicas) 1) -}}
 {{- $problems = append $problems "replicas: has no effect with autoscaling; set autoscaling.minReplicas instead" -}}
 {{- end -}}
-{{- if and .Values.database.existingSecret (gt (add (int .Values.shutdownDelaySeconds) 25) (int .Values.terminationGracePeriodSeconds)) -}}
-{{- $problems = append $problems "shutdownDelaySeconds: the pod is killed before its requests are complete; raise terminationGracePeriodSeconds to at least 25 seconds above it" -}}
-{{- end -}}
 
 {{- $sources := list -}}
 {{- if .Values.servers.inline }}{{ $sources = append $sources "servers.inline" }}{{ end -}}
@@ -126,6 +123,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $problems = append $problems "podSecurityContext: runAsUser is root, but runAsNonRoot is true; use another user" -}}
 {{- end -}}
 
+{{- /* The values in env that the service itself reads; they come before the settings. */ -}}
+{{- $variables := dict -}}
+{{- range .Values.env -}}
+{{- if and (hasKey . "value") (not (kindIs "invalid" .value)) }}{{ $_ := set $variables .name (toString .value) }}{{ end -}}
+{{- if and (has .name (list "TOOLSIEVE_HTTP__TLS_CERTIFICATE" "TOOLSIEVE_HTTP__TLS_KEY")) (ne (toString (get . "value" | default "")) "") -}}
+{{- $problems = append $problems (printf "env: contains %s, but the probes and the Service use plain HTTP; use ingress.tlsSecret instead" .name) -}}
+{{- end -}}
+{{- end -}}
+
 {{- $settings := fromToml .Values.settings -}}
 {{- if hasKey $settings "Error" -}}
 {{- $problems = append $problems (printf "settings: is not TOML: %s" (get $settings "Error")) -}}
@@ -144,8 +150,18 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- $problems = append $problems "settings: contains http.tls_certificate or http.tls_key, but the probes and the Service use plain HTTP; use ingress.tlsSecret instead" -}}
 {{- end -}}
 {{- $metrics := get $settings "metrics" | default dict -}}
-{{- if and .Values.podMonitor.enabled (hasKey $metrics "enabled") (not (get $metrics "enabled")) -}}
+{{- $switch := get $variables "TOOLSIEVE_METRICS__ENABLED" | trim | lower -}}
+{{- if and .Values.podMonitor.enabled (has $switch (list "false" "0" "no" "off")) -}}
+{{- $problems = append $problems "podMonitor: is enabled, but TOOLSIEVE_METRICS__ENABLED in env disables the metrics; keep one of them" -}}
+{{- else if and .Values.podMonitor.enabled (not $switch) (hasKey $metrics "enabled") (not (get $metrics "enabled")) -}}
 {{- $problems = append $problems "podMonitor: is enabled, but the settings disable the metrics; keep one of them" -}}
+{{- end -}}
+{{- $delay := get $variables "TOOLSIEVE_HTTP__SHUTDOWN_DELAY_SECONDS" | default (get $http "shutdown_delay_seconds") | default 0 | int -}}
+{{- if .Values.database.existingSecret }}{{ $delay = int .Values.shutdownDelaySeconds }}{{ end -}}
+{{- $timeout := get $variables "TOOLSIEVE_HTTP__SHUTDOWN_TIMEOUT_SECONDS" | default (get $http "shutdown_timeout_seconds") | default 5 | int -}}
+{{- $needed := add $delay $timeout 20 -}}
+{{- if gt (int $needed) (int .Values.terminationGracePeriodSeconds) -}}
+{{- $problems = append $problems (printf "terminationGracePeriodSeconds: the pod is killed before its requests are complete; raise it to at least %d: %d for the shutdown delay, %d for running requests, and 20 for MCP servers and pending records" (int $needed) $delay $timeout) -}}
 {{- end -}}
 {{- if and (hasKey $store "url") .Values.database.existingSecret -}}
 {{- $problems = append $problems "settings: contains store.url, but database.existingSecret is set; keep one of them" -}}

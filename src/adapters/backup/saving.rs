@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tokio::task::spawn_blocking;
 use uuid::Uuid;
@@ -13,6 +14,11 @@ use crate::adapters::store::{BackupError, CopyContents, CopyError, back_up, insp
 
 /// The extension of a file that the service is writing.
 const UNFINISHED: &str = "part";
+/// The extensions of unfinished files beside a backup.
+const ARCHIVE: &str = "part";
+const COPY: &str = "db";
+/// After this time without a change, such files belong to a backup that was killed.
+const ABANDONED: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// The result of a backup.
 #[derive(Debug)]
@@ -60,6 +66,8 @@ impl SaveError {
 /// Writes a backup of the data folder to a file that only its owner can read, and reads it again to verify it. Only a complete and
 /// verified backup gets the file's name. `force` replaces an existing file.
 ///
+/// If the caller drops the future, the unfinished files are deleted.
+///
 /// # Errors
 /// [`SaveError`]. An existing file is left unchanged.
 pub async fn save(data_dir: &Path, file: &Path, force: bool) -> Result<Saved, SaveError> {
@@ -73,6 +81,7 @@ pub async fn save(data_dir: &Path, file: &Path, force: bool) -> Result<Saved, Sa
     if !database.is_file() {
         return Err(SaveError::NoDatabase(database));
     }
+    delete_abandoned(file);
     let draft = Draft::beside(file);
     back_up(&database, &draft.database).await?;
     let unusable = |reason| SaveError::Unusable { database: database.clone(), reason };
@@ -85,8 +94,7 @@ pub async fn save(data_dir: &Path, file: &Path, force: bool) -> Result<Saved, Sa
     let parts = written.map_err(|error| io_error(&draft.archive)(io::Error::other(error)))??;
     let bytes = fs::metadata(&draft.archive).map_err(io_error(&draft.archive))?.len();
     fs::rename(&draft.archive, file).map_err(io_error(file))?;
-    let parent = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(parent).and_then(|parent| parent.sync_all()).map_err(io_error(file))?;
+    File::open(parent(file)).and_then(|parent| parent.sync_all()).map_err(io_error(file))?;
     Ok(Saved { bytes, parts })
 }
 
@@ -104,7 +112,7 @@ impl Draft {
             path.push(format!(".{number}.{ending}"));
             PathBuf::from(path)
         };
-        Self { archive: name("part"), database: name("db") }
+        Self { archive: name(ARCHIVE), database: name(COPY) }
     }
 }
 
@@ -113,6 +121,30 @@ impl Drop for Draft {
         let _ = fs::remove_file(&self.archive);
         let _ = fs::remove_file(&self.database);
     }
+}
+
+/// Deletes what earlier backups to the same file have left because they were killed.
+fn delete_abandoned(file: &Path) {
+    let Some(name) = file.file_name().and_then(|name| name.to_str()) else { return };
+    for entry in fs::read_dir(parent(file)).into_iter().flatten().flatten() {
+        let is_draft = entry.file_name().to_str().and_then(|other| other.strip_prefix(name)).is_some_and(is_draft_of);
+        let changed = entry.metadata().and_then(|metadata| metadata.modified()).ok();
+        if is_draft && changed.and_then(|changed| changed.elapsed().ok()).is_some_and(|age| age > ABANDONED) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// Whether this follows a backup's name in the name of an unfinished file.
+fn is_draft_of(rest: &str) -> bool {
+    let parts = rest.strip_prefix('.').and_then(|rest| rest.split_once('.'));
+    parts.is_some_and(|(number, ending)| {
+        number.len() == 32 && number.bytes().all(|byte| byte.is_ascii_hexdigit()) && [ARCHIVE, COPY].contains(&ending)
+    })
+}
+
+fn parent(file: &Path) -> &Path {
+    file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 fn io_error(path: &Path) -> impl FnOnce(io::Error) -> SaveError {
@@ -174,4 +206,34 @@ fn add_folder(writer: &mut Writer, name: &str, folder: &Path, to: &Path) -> Resu
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+
+    #[test]
+    fn only_old_unfinished_files_of_the_same_backup_are_deleted() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("backup.tar.gz");
+        let number = "0123456789abcdef0123456789abcdef";
+        let create = |name: String, age: Duration| {
+            let path = folder.path().join(name);
+            File::create(&path).unwrap().set_modified(SystemTime::now() - age).unwrap();
+            path
+        };
+        let old = ABANDONED + Duration::from_secs(60);
+        let gone = [ARCHIVE, COPY].map(|ending| create(format!("backup.tar.gz.{number}.{ending}"), old));
+        let kept = [
+            create("backup.tar.gz".to_owned(), old),
+            create(format!("backup.tar.gz.{}.part", number.replace('0', "9")), Duration::ZERO),
+            create(format!("other.tar.gz.{number}.part"), old),
+            create(format!("backup.tar.gz.{number}.txt"), old),
+            create("backup.tar.gz.2026.db".to_owned(), old),
+        ];
+        delete_abandoned(&file);
+        assert!(gone.iter().all(|path| !path.exists()) && kept.iter().all(|path| path.exists()));
+    }
 }

@@ -83,6 +83,12 @@ pub(super) fn finish(folder: &Path) -> io::Result<Option<PathBuf>> {
         for name in CONTENTS {
             move_if_present(&folder.join(name), &aside, name)?;
         }
+        // If this fails, the folder is only harder to read or delete.
+        if aside.is_dir()
+            && let Err(error) = fs::metadata(folder).and_then(|owner| give(&aside, &owner))
+        {
+            tracing::warn!(%error, folder = %aside.display(), "could not give the former contents to the owner of the data folder");
+        }
         sync(folder)?;
         fs::rename(&ready, &placing)?;
         sync(folder)?;
@@ -248,6 +254,19 @@ mod tests {
         lchown(folder.path(), Some(0), Some(0)).unwrap();
         adopt_database(folder.path()).unwrap();
         assert_eq!(owner(DATABASE_FILE), (12_345, 12_346), "a volume of root");
+    }
+
+    /// Only root can give files away.
+    #[test]
+    fn the_owner_of_the_folder_gets_the_folder_with_the_old_contents() {
+        let folder = prepared();
+        if fs::metadata(folder.path()).unwrap().uid() != 0 {
+            return;
+        }
+        lchown(folder.path(), Some(12_345), Some(12_346)).unwrap();
+        commit(folder.path()).unwrap();
+        let aside = fs::metadata(finish(folder.path()).unwrap().unwrap()).unwrap();
+        assert_eq!((aside.uid(), aside.gid()), (12_345, 12_346));
     }
 
     #[test]

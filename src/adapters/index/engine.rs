@@ -6,6 +6,7 @@
 //! - The write-ahead log is never replayed, so it is removed as soon as the points are flushed.
 //! - Errors contain backtraces, and failed locks panic. This module turns both into a debug line in the log.
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -197,21 +198,19 @@ impl Engine {
         let shard = self.shard.take();
         if shard.is_some() && !self.folder.exists() {
             tracing::warn!(folder = %self.folder.display(), "the folder of the index was deleted: the next start builds the index again");
-            // Dropping the shard flushes it, which panics now.
-            return log::expecting_panic(|| drop(shard)).map_err(|_| IndexError::Engine { action: "write its files" });
         }
-        guarded("write its files", || {
-            drop(shard);
-            Ok(())
-        })
+        // Dropping the shard flushes it, which panics if the folder is gone or the disk is full.
+        log::expecting_panic(|| drop(shard)).map_err(|panic| panicked("write its files", panic.as_ref()))
     }
 }
 
-/// Closes the shard before it is dropped: dropping flushes it, which panics if its folder is gone, for example.
+/// Closes the shard before it is dropped: dropping flushes it, which may panic.
 impl Drop for Engine {
     fn drop(&mut self) {
-        // The error was logged, and nothing else can be done.
-        drop(self.shut());
+        if self.shut().is_err() && self.folder.exists() {
+            let folder = self.folder.display();
+            tracing::warn!(%folder, "the index couldn't be written: the next start builds it again if needed");
+        }
     }
 }
 
@@ -293,10 +292,12 @@ fn guarded<T>(action: &'static str, work: impl FnOnce() -> Result<T, OperationEr
             tracing::debug!(action, %error, "the index engine failed");
             Err(IndexError::Engine { action })
         }
-        Err(panic) => {
-            let words = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-            tracing::debug!(action, panic = words, "the index engine panicked");
-            Err(IndexError::Engine { action })
-        }
+        Err(panic) => Err(panicked(action, panic.as_ref())),
     }
+}
+
+fn panicked(action: &'static str, panic: &(dyn Any + Send)) -> IndexError {
+    let words = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    tracing::debug!(action, panic = words, "the index engine panicked");
+    IndexError::Engine { action }
 }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use crate::adapters::openwebui::trial::{self, Setup};
 use crate::adapters::openwebui::{
     Administration, Audience, FILTER_SOURCE, Function, InstallWarning, OpenWebUiAccess, OpenWebUiError, Switches, is_mcp, is_ours,
-    is_to_all_tools, tool_id,
+    is_to_all_tools, key_of, service_of, tool_id,
 };
 
 /// Everything that an installation consists of, as it is now.
@@ -22,6 +22,7 @@ pub(crate) struct Inspection {
 
 /// One of our connections, or one that somebody else made to the same service.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts about one connection")]
 pub(crate) struct ConnectionState {
     pub tool_id: String,
     pub url: String,
@@ -32,6 +33,10 @@ pub(crate) struct ConnectionState {
     pub audience: Option<Audience>,
     /// Whether the filter knows it.
     pub is_known: bool,
+    /// Whether it leads to the same service as our connection to all tools, with the same key. Connections that somebody else made may
+    /// have another key.
+    pub has_same_url: bool,
+    pub has_same_key: bool,
 }
 
 /// The filter and its valves.
@@ -97,14 +102,19 @@ fn inspection(
     Inspection {
         warning: InstallWarning::of_version(&version, ours.iter().any(|connection| is_mcp(connection))),
         version,
-        connections: ours.into_iter().chain(theirs).map(|connection| ConnectionState::of(connection, setup.as_ref(), offered)).collect(),
+        connections: ours
+            .into_iter()
+            .chain(theirs)
+            .map(|connection| ConnectionState::of(connection, to_all_tools, setup.as_ref(), offered))
+            .collect(),
         setup: setup.filter(|_| filter.is_some()),
         filter,
     }
 }
 
 impl ConnectionState {
-    fn of(connection: &Value, setup: Option<&Setup>, offered: &[String]) -> Self {
+    fn of(connection: &Value, to_all_tools: Option<&Value>, setup: Option<&Setup>, offered: &[String]) -> Self {
+        let to_all_tools = to_all_tools.filter(|_| is_ours(connection));
         let tool_id = tool_id(connection);
         let config = &connection["config"];
         let grants = config["access_grants"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -119,6 +129,8 @@ impl ConnectionState {
                 _ => None,
             },
             is_known: setup.is_none_or(|setup| setup.knows(connection)),
+            has_same_url: to_all_tools.is_none_or(|whole| service_of(whole) == service_of(connection)),
+            has_same_key: to_all_tools.is_none_or(|whole| key_of(whole) == key_of(connection)),
             tool_id,
         }
     }
@@ -136,7 +148,7 @@ mod tests {
     fn options() -> InstallOptions {
         InstallOptions {
             open_webui: OpenWebUiAccess { url: "http://localhost:3000".to_owned(), token: "sk-token".to_owned() },
-            toolsieve_url: URL.to_owned(),
+            toolsieve_url: Some(URL.to_owned()),
             key: Some("k".to_owned()),
             toolsets: vec!["mail".to_owned()],
             mcp: false,
@@ -160,6 +172,7 @@ mod tests {
         let ids: Vec<(&str, Option<bool>)> = found.connections.iter().map(|one| (one.tool_id.as_str(), one.is_read)).collect();
         assert_eq!(ids, [("server:toolsieve", Some(true)), ("server:toolsieve-mail", Some(false))]);
         assert!(found.connections.iter().all(|one| one.is_enabled && one.is_known && one.audience == Some(Audience::Everybody)));
+        assert!(found.connections.iter().all(|one| one.has_same_url && one.has_same_key));
         let filter = found.filter.unwrap();
         assert!(filter.is_current && filter.is_active && filter.is_global);
         assert_eq!((filter.has_same_url, filter.has_same_key), (Some(true), Some(true)));
@@ -181,6 +194,23 @@ mod tests {
         let filter = found.filter.unwrap();
         assert_eq!((filter.is_current, filter.has_same_url, filter.has_same_key), (false, Some(false), Some(false)));
         assert!(matches!(found.warning, Some(InstallWarning::NoRequestHook { .. })));
+    }
+
+    #[test]
+    fn a_toolset_with_an_old_address_or_key_is_reported() {
+        let (mut connections, _) = with_ours(Vec::new(), &options(), URL);
+        let valves = with_our_valves(Map::new(), &options(), URL);
+        let states = |connections: &[Value]| {
+            let found = inspection("0.12.4".to_owned(), Some(&function(FILTER_SOURCE)), &valves, connections, &[]);
+            found.connections.iter().map(|one| (one.has_same_url, one.has_same_key)).collect::<Vec<_>>()
+        };
+        connections[1]["url"] = json!("http://old:8000/toolsets/mail");
+        assert_eq!(states(&connections), [(true, true), (false, true)]);
+        connections[1]["url"] = json!(format!("{URL}/toolsets/mail"));
+        connections[1]["key"] = json!("old");
+        // Somebody else's connection may have a key of its own.
+        connections.push(json!({"url": URL, "key": "own", "info": {"id": "office"}, "config": {"enable": true}}));
+        assert_eq!(states(&connections), [(true, true), (true, false), (true, true)]);
     }
 
     #[test]

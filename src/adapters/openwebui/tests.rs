@@ -7,7 +7,7 @@ const URL: &str = "http://toolsieve:8000";
 fn options(key: Option<&str>, audience: Option<Audience>) -> InstallOptions {
     InstallOptions {
         open_webui: OpenWebUiAccess { url: "http://localhost:3000".to_owned(), token: "sk-token".to_owned() },
-        toolsieve_url: URL.to_owned(),
+        toolsieve_url: Some(URL.to_owned()),
         key: key.map(str::to_owned),
         toolsets: Vec::new(),
         mcp: false,
@@ -88,6 +88,52 @@ fn toolsets_are_connections_of_their_own() {
     let expected = json!({"server:toolsieve": "/", "server:toolsieve-mail": "/toolsets/mail", "server:toolsieve-files": "/toolsets/files"});
     assert_eq!(connections, expected);
     assert!(!is_ours(&json!({"url": "http://elsewhere", "info": {"id": "toolsieve-mail"}})));
+}
+
+/// What a second run with these options makes of an installation.
+fn again(connections: Vec<Value>, valves: &Map<String, Value>, options: &InstallOptions) -> (Vec<Value>, Map<String, Value>) {
+    let options = completed(options, &connections, valves);
+    let url = base_url(TOOLSIEVE_URL, options.toolsieve_url.as_deref().unwrap_or(NEW_URL)).unwrap();
+    (with_ours(connections, &options, &url).0, with_our_valves(valves.clone(), &options, &url))
+}
+
+#[test]
+fn a_second_run_updates_the_toolsets_of_earlier_runs() {
+    let first = InstallOptions { toolsets: vec!["mail".into()], ..options(Some("k"), None) };
+    let (installed, valves) = again(vec![foreign()], &Map::new(), &first);
+    let second = InstallOptions {
+        toolsieve_url: Some("https://new/base/".to_owned()),
+        toolsets: vec!["files".into()],
+        ..options(Some("new"), Some(Audience::Administrators))
+    };
+    let (moved, valves) = again(installed, &valves, &second);
+    let urls: Vec<&str> = moved.iter().map(|one| one["url"].as_str().unwrap()).collect();
+    assert_eq!(urls, ["http://weather", "https://new/base", "https://new/base/toolsets/mail", "https://new/base/toolsets/files"]);
+    assert_eq!(moved[0], foreign());
+    assert!(moved[1..].iter().all(|one| one["key"] == "new" && one["config"]["access_grants"] == json!([])));
+    let (over_mcp, _) = again(moved, &valves, &InstallOptions { mcp: true, ..options(None, None) });
+    assert!(over_mcp[1..].iter().all(|one| one["type"] == "mcp" && one["url"].as_str().unwrap().ends_with(MCP_PATH)), "{over_mcp:?}");
+}
+
+#[test]
+fn a_second_run_keeps_the_address_and_the_key_that_it_does_not_name() {
+    let nothing = InstallOptions { toolsieve_url: None, ..options(None, None) };
+    let (new, valves) = again(Vec::new(), &Map::new(), &nothing);
+    assert_eq!((&new[0]["url"], &new[0]["auth_type"], &valves["url"]), (&json!(NEW_URL), &json!("none"), &json!(NEW_URL)));
+
+    let first = InstallOptions { toolsets: vec!["mail".into()], ..options(Some("k"), None) };
+    for mcp in [false, true] {
+        let (first, nothing) = (InstallOptions { mcp, ..first.clone() }, InstallOptions { mcp, ..nothing.clone() });
+        let (installed, valves) = again(Vec::new(), &Map::new(), &first);
+        assert_eq!(again(installed.clone(), &valves, &nothing), (installed.clone(), valves.clone()));
+        // If parts of the installation are gone, the rest knows both.
+        assert_eq!(again(Vec::new(), &valves, &nothing).0[0], installed[0]);
+        let (of_toolset, _) = again(vec![installed[1].clone()], &Map::new(), &nothing);
+        assert_eq!(of_toolset, [installed[1].clone(), installed[0].clone()]);
+        // An empty key removes the key.
+        let (open, valves) = again(installed, &valves, &InstallOptions { key: Some(String::new()), ..nothing });
+        assert!(open.iter().all(|one| one["auth_type"] == "none" && one["key"] == "") && valves["key"] == "");
+    }
 }
 
 #[test]

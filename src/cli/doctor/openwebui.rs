@@ -73,6 +73,14 @@ fn connection(state: &ConnectionState) -> Check {
     if !state.is_known {
         return problem(tool_id, "the filter doesn't know it, so its tools are not narrowed", INSTALL_AGAIN);
     }
+    if !state.has_same_url {
+        let finding = format!("its address is {url}, but the tool server `toolsieve` leads to another service");
+        return Check::new(Level::Warning, tool_id, finding, Some(format!("{INSTALL_AGAIN}, unless both addresses lead to Toolsieve")));
+    }
+    if !state.has_same_key {
+        let finding = "it and the tool server `toolsieve` have different keys";
+        return Check::new(Level::Warning, tool_id, finding, Some(INSTALL_AGAIN.to_owned()));
+    }
     let audience = match state.audience {
         Some(Audience::Everybody) => "everybody may use it",
         Some(Audience::Administrators) => "only administrators may use it",
@@ -135,6 +143,8 @@ mod tests {
             is_read: Some(true),
             audience: Some(Audience::Everybody),
             is_known: true,
+            has_same_url: true,
+            has_same_key: true,
         }
     }
 
@@ -176,13 +186,15 @@ mod tests {
     #[test]
     fn each_part_that_does_not_work_is_reported() {
         let connections = [
-            (ConnectionState { is_enabled: false, ..connection_state() }, "switched off"),
-            (ConnectionState { is_read: Some(false), ..connection_state() }, "can't read"),
-            (ConnectionState { is_known: false, ..connection_state() }, "not narrowed"),
+            (ConnectionState { is_enabled: false, ..connection_state() }, Level::Problem, "switched off"),
+            (ConnectionState { is_read: Some(false), ..connection_state() }, Level::Problem, "can't read"),
+            (ConnectionState { is_known: false, ..connection_state() }, Level::Problem, "not narrowed"),
+            (ConnectionState { has_same_url: false, ..connection_state() }, Level::Warning, "another service"),
+            (ConnectionState { has_same_key: false, ..connection_state() }, Level::Warning, "different keys"),
         ];
-        for (state, finding) in connections {
+        for (state, level, finding) in connections {
             let check = connection(&state);
-            assert!(check.is_problem() && check.finding.contains(finding) && check.remedy.is_some(), "{check:?}");
+            assert!(check.level == level && check.finding.contains(finding) && check.remedy.is_some(), "{check:?}");
         }
         let filters = [
             (FilterState { is_active: false, ..filter_state() }, Level::Problem, "switched off"),

@@ -1,4 +1,7 @@
 //! A page on which people can browse and try the tools. The document viewer is part of the binary.
+//!
+//! All addresses here are relative, because a proxy may publish the service below a path, and people on this machine may open the page
+//! without the proxy.
 
 use std::borrow::Cow;
 use std::io::{self, Read as _};
@@ -11,52 +14,48 @@ use utoipa_swagger_ui::Config;
 
 use crate::http::caller::Caller;
 use crate::http::pages;
-use crate::http::place::RequestAddress;
 use crate::http::problem::{Answer, Code, Problem};
 use crate::http::state::State;
+
+/// The viewer's address, relative to the address without a slash at its end.
+const VIEWER: &str = "docs/";
+/// The document's address, relative to the viewer's.
+const DOCUMENT: &str = "../openapi.json";
 
 /// Redirects to the viewer's address with a slash at its end, because the page uses relative addresses.
 ///
 /// # Errors
 /// 404 for an unknown server.
-pub async fn redirect(state: web::Data<State>, caller: Caller, at: RequestAddress, server: Option<web::Path<String>>) -> Answer {
-    let base = match server {
-        Some(server) => known(&state, &caller, &at, &server)?,
-        None => state.publish.layout().below(&at.0.prefix()).root_path,
-    };
-    let location = format!("{base}/docs/");
-    Ok(HttpResponse::TemporaryRedirect().insert_header((header::LOCATION, location)).finish())
+pub async fn redirect(state: web::Data<State>, caller: Caller, server: Option<web::Path<String>>) -> Answer {
+    if let Some(server) = server {
+        check_shown(&state, &caller, &server)?;
+    }
+    Ok(HttpResponse::TemporaryRedirect().insert_header((header::LOCATION, VIEWER)).finish())
 }
 
 /// Serves the viewer for the document of all tools.
 ///
 /// # Errors
 /// 404 for an unknown file.
-pub async fn root(state: web::Data<State>, request: HttpRequest, at: RequestAddress, file: web::Path<String>) -> Answer {
-    serve(&file, takes_gzip(&request), format!("{}/openapi.json", state.publish.layout().below(&at.0.prefix()).root_path))
+pub async fn root(request: HttpRequest, file: web::Path<String>) -> Answer {
+    serve(&file, takes_gzip(&request))
 }
 
 /// Serves the viewer for one server's document.
 ///
 /// # Errors
 /// 404 for an unknown server.
-pub async fn server(
-    state: web::Data<State>,
-    request: HttpRequest,
-    caller: Caller,
-    at: RequestAddress,
-    path: web::Path<(String, String)>,
-) -> Answer {
+pub async fn server(state: web::Data<State>, request: HttpRequest, caller: Caller, path: web::Path<(String, String)>) -> Answer {
     let (server, file) = path.into_inner();
-    serve(&file, takes_gzip(&request), format!("{}/openapi.json", known(&state, &caller, &at, &server)?))
+    check_shown(&state, &caller, &server)?;
+    serve(&file, takes_gzip(&request))
 }
 
-/// The path of the server, if the caller may see the server.
-fn known(state: &State, caller: &Caller, at: &RequestAddress, server: &str) -> Result<String, Problem> {
+/// Checks that the caller may see the server.
+fn check_shown(state: &State, caller: &Caller, server: &str) -> Result<(), Problem> {
     let catalog = state.current.snapshot();
     let is_shown = |name| state.current.shows_server(&caller.0, name);
-    let server = catalog.server(server).filter(|server| is_shown(&server.name)).ok_or_else(Problem::not_found)?;
-    Ok(state.publish.layout().below(&at.0.prefix()).server(&server.name))
+    catalog.server(server).filter(|server| is_shown(&server.name)).map(|_| ()).ok_or_else(Problem::not_found)
 }
 
 /// Whether the client accepts compressed responses, as all browsers do.
@@ -66,8 +65,8 @@ fn takes_gzip(request: &HttpRequest) -> bool {
 }
 
 /// The files are compressed in the program.
-fn serve(file: &str, takes_gzip: bool, document: String) -> Answer {
-    let config = Config::from(document).try_it_out_enabled(true).display_request_duration(true);
+fn serve(file: &str, takes_gzip: bool) -> Answer {
+    let config = Config::from(DOCUMENT).try_it_out_enabled(true).display_request_duration(true);
     let file = utoipa_swagger_ui::serve(file, Arc::new(config))
         .map_err(|error| Problem::new(Code::Internal, error.to_string()))?
         .ok_or_else(Problem::not_found)?;
@@ -103,7 +102,7 @@ mod tests {
     /// Regression: every request copied a file of more than a megabyte.
     #[test]
     fn files_are_not_copied() {
-        let bytes = |file: &str| serve(file, true, "/openapi.json".to_owned()).unwrap().into_body().try_into_bytes().unwrap();
+        let bytes = |file: &str| serve(file, true).unwrap().into_body().try_into_bytes().unwrap();
         let (first, second) = (bytes(BUNDLE), bytes(BUNDLE));
         assert!(first.len() > 1 << 17 && std::ptr::eq(first.as_ptr(), second.as_ptr()), "{} bytes", first.len());
         let initializer = bytes("swagger-initializer.js");
@@ -112,7 +111,7 @@ mod tests {
 
     #[test]
     fn clients_without_gzip_get_plain_files() {
-        let of = |takes_gzip| serve(BUNDLE, takes_gzip, String::new()).unwrap();
+        let of = |takes_gzip| serve(BUNDLE, takes_gzip).unwrap();
         let is_packed = |takes_gzip| of(takes_gzip).headers().get(CONTENT_ENCODING).is_some();
         assert!(is_packed(true) && !is_packed(false));
         let bytes = |takes_gzip| of(takes_gzip).into_body().try_into_bytes().unwrap();

@@ -227,7 +227,14 @@ impl Reload {
                 let former = self.merged(&last.of_file, &last.overrides);
                 let merged = self.merged(&settings.live, &last.overrides);
                 let keys = changed(&last.keys, &settings.keys);
-                let is_same = keys.is_empty() && are_same(&former.servers, &merged.servers) && *self.known() == merged.known;
+                let is_renewed = match (&self.start.http.tls, &settings.start.http.tls) {
+                    (Some(own), Some(read_again)) => own.renew(read_again),
+                    _ => false,
+                };
+                if is_renewed {
+                    tracing::info!("new connections use the new TLS certificate");
+                }
+                let is_same = !is_renewed && keys.is_empty() && are_same(&former.servers, &merged.servers) && *self.known() == merged.known;
                 if is_same && !has_failed && trigger == Trigger::Files {
                     return;
                 }

@@ -1,6 +1,7 @@
 //! Converts values to their types.
 
 use std::ops::RangeInclusive;
+use std::path::Path;
 use std::time::Duration;
 
 use secrecy::SecretString;
@@ -39,6 +40,11 @@ pub(in crate::settings) struct Reader<'a> {
 impl<'a> Reader<'a> {
     pub(in crate::settings) fn new(values: &'a mut Values, findings: &'a mut Findings) -> Self {
         Self { values, findings }
+    }
+
+    /// Notes a file that a reload reads again, so that it is watched.
+    pub(in crate::settings) fn watch(&mut self, file: &Path) {
+        self.findings.watched.insert(file.to_owned());
     }
 
     pub(in crate::settings) fn text(&mut self, key: &str) -> String {
