@@ -18,7 +18,7 @@ const UNFINISHED: &str = "part";
 const ARCHIVE: &str = "part";
 const COPY: &str = "db";
 /// After this time without a change, such files belong to a backup that was killed.
-const ABANDONED: Duration = Duration::from_secs(24 * 60 * 60);
+const ABANDONED: Duration = Duration::from_hours(24);
 
 /// The result of a backup.
 #[derive(Debug)]
@@ -224,7 +224,7 @@ mod tests {
             File::create(&path).unwrap().set_modified(SystemTime::now() - age).unwrap();
             path
         };
-        let old = ABANDONED + Duration::from_secs(60);
+        let old = ABANDONED + Duration::from_mins(1);
         let gone = [ARCHIVE, COPY].map(|ending| create(format!("backup.tar.gz.{number}.{ending}"), old));
         let kept = [
             create("backup.tar.gz".to_owned(), old),
