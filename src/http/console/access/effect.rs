@@ -53,7 +53,8 @@ fn compare(state: &State, draft: &Value) -> Result<Effect, Problem> {
     let view = state.policies.view();
     let drafted: Vec<Rule> = draft["rules"].as_array().into_iter().flatten().filter_map(|rule| Rule::read(rule).ok()).collect();
     let changed = changed(&view.rules, &drafted);
-    let known = Known::of(state, view.settings_rules.iter().map(|rule| &rule.rule).chain(&view.rules).chain(&drafted));
+    let rules: Vec<&Rule> = view.settings_rules.iter().map(|rule| &rule.rule).chain(&view.rules).chain(&drafted).collect();
+    let known = Known::of(state, &rules);
     let mut callers = known.callers(&changed);
     let left_out = callers.len().saturating_sub(CALLERS);
     callers.truncate(CALLERS);
@@ -100,9 +101,9 @@ struct Known {
 }
 
 impl Known {
-    fn of<'a>(state: &State, rules: impl Iterator<Item = &'a Rule> + Clone) -> Self {
+    fn of(state: &State, rules: &[&Rule]) -> Self {
         let named = |names: fn(&Rule) -> &Vec<String>| -> BTreeSet<String> {
-            rules.clone().flat_map(names).filter(|name| is_plain(name)).cloned().collect()
+            rules.iter().flat_map(|rule| names(rule)).filter(|name| is_plain(name)).cloned().collect()
         };
         let keys = state.keys.active();
         let keys: Vec<_> = keys.iter().map(|key| (format!("key:{}", key.name), key.groups.iter().cloned().collect::<Vec<_>>())).collect();
@@ -176,7 +177,9 @@ fn unmatched(rules: &[&Rule], callers: &[CheckPrincipal]) -> Vec<String> {
             let matches = [0, 1, 2].map(|place| names[place].iter().flat_map(|name| sets[place].matches(name)).collect::<Vec<usize>>());
             if (0..conditions.len()).all(|place| conditions[place].is_empty() || !matches[place].is_empty()) {
                 for (met, matches) in met.iter_mut().zip(matches) {
-                    matches.into_iter().for_each(|pattern| met[pattern] = true);
+                    for pattern in matches {
+                        met[pattern] = true;
+                    }
                 }
             }
         }
