@@ -346,7 +346,9 @@ impl Servers {
             let (pointer, message) = (error.pointer().to_owned(), error.to_string());
             ServerError::Invalid(vec![EntryProblem { pointer, message }])
         })?;
-        Ok((entry, former, row.map(|row| row.enabled)))
+        // A switch without an entry is for a server of the file that had this name before.
+        let was_on = row.filter(|row| row.entry.is_some()).map(|row| row.enabled);
+        Ok((entry, former, was_on))
     }
 
     fn sealed(&self, name: &ServerName, entry: &ServerEntry) -> Result<Option<SealedSecret>, ServerError> {

@@ -361,6 +361,27 @@ async fn the_file_takes_precedence_over_a_stored_entry() {
     assert_eq!(delete(&service, "mail").await, StatusCode::NO_CONTENT);
 }
 
+/// Regression test: the new server was switched off, because the one of the file had been.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_switch_of_a_former_server_of_the_file_does_not_count_for_one_of_the_api() {
+    let server = HttpServer::start(&["list=mail"]);
+    let service = start(&[]).await;
+    let of_file = json!({"time": stdio(&["list=time"]), "fx": stdio(&["list=files"])});
+    service.configure(&of_file);
+    service.reload.reload(Trigger::Request).await;
+    assert_eq!(switch(&service, "fx", false).await.0, StatusCode::OK);
+    service.configure(&json!({"time": stdio(&["list=time"])}));
+    service.reload.reload(Trigger::Request).await;
+    let (status, view) = put(&service, "fx", &entry(&server)).await;
+    assert_eq!((status, &view["enabled"]), (StatusCode::CREATED, &json!(true)), "{view}");
+    assert!(has(&service, "fx").await);
+
+    // A server of the API stays as it was switched.
+    assert_eq!(switch(&service, "fx", false).await.0, StatusCode::OK);
+    let (status, view) = put(&service, "fx", &entry(&server)).await;
+    assert_eq!((status, &view["enabled"]), (StatusCode::OK, &json!(false)), "{view}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_command_line_does_the_same() {
     let server = HttpServer::start(&["list=mail"]);

@@ -11,6 +11,7 @@ use super::savings::{comparison, money, savings, tokens};
 use super::shadow;
 use super::text::Texts;
 use super::{ACTIVITY, CONSOLE, KEYS, LEARNING, SERVER, SERVERS, TOOL, TOOLS};
+use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::hidden_text::visible;
 use crate::domain::selection::experiment::Mode;
 use crate::http::caller::Caller;
@@ -75,7 +76,7 @@ pub(super) async fn show(state: web::Data<State>, caller: Caller, request: HttpR
         (periods(&visit, records.days))
         (cards(&visit, &readiness, &records))
         h2 { (texts.servers) }
-        (servers(&visit, &readiness.servers))
+        (servers(&visit, &readiness.servers, &state.current.snapshot()))
         h2 { (texts.top_tools) }
         (tools(&visit, &usage.tools))
         (savings(texts, costs))
@@ -149,7 +150,7 @@ fn cards(visit: &Visit<'_>, readiness: &Readiness, records: &Records) -> Markup 
     }
 }
 
-fn servers(visit: &Visit<'_>, servers: &[ServerState]) -> Markup {
+fn servers(visit: &Visit<'_>, servers: &[ServerState], catalog: &Catalog) -> Markup {
     let texts = visit.texts;
     if servers.is_empty() {
         return html! { p { (texts.no_servers) } };
@@ -168,7 +169,8 @@ fn servers(visit: &Visit<'_>, servers: &[ServerState]) -> Markup {
                 @let name = server.server.as_str();
                 th scope="row" { a href=(visit.link(SERVER, &[("server", name)])) { (short(name, 100)) } }
                 td { (phase(texts, server.phase)) }
-                td.number { (server.tools) }
+                // As on the page of the servers: without tools that are withheld or switched off.
+                td.number { (grouped(catalog.server(name).map_or(0, |server| server.tools.len()) as u64)) }
                 td { (short(server.error.as_deref().unwrap_or_default(), 300)) }
             }
         }

@@ -37,10 +37,11 @@ declare! {
     shape_misfits
     rules keys toolsets rules_hint settings_rules rule no_rules too_many_rules up down add_rule change_rule effect allow
     block everything annotations callers groups_named models default_effect as_in_settings set_default see_effect draft
-    draft_hint effect_of_draft loses gains no_effect more_callers compared not_compared discard user_of user_of_none
+    draft_hint effect_of_draft loses gains no_effect no_effect_compared more_callers compared not_compared patterns_not_compared
+    discard user_of user_of_none
     no_keys new_key key_name_hint empty_all expires expires_in_days whole_number empty_never trusted trusted_hint create key_created
     key_once all_keys key_active key_expired key_revoked key_overridden revoke revoke_hint no_toolsets new_toolset
-    toolset_name_hint toolset_in_file remove_toolset_hint exclude always members warnings
+    toolset_name_hint toolset_in_file remove_toolset_hint toolset_in_rules toolset_in_keys exclude always members warnings
     time event chat caller_hint tool_hint outcome outcome_success outcome_tool_error outcome_rejected outcome_failed
     outcome_cancelled outcome_limited outcome_input_required filter no_filter no_events earlier selected kept_all
     searched called was_not_offered story as_table no_message_texts

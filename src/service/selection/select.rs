@@ -69,6 +69,12 @@ impl Select {
         self.choose.retrieve.is_complete(catalog)
     }
 
+    /// Tokens (cl100k) of the search tool, which every message keeps, in the view of this caller.
+    pub(crate) fn search_tokens(&self, principal: &Principal) -> u64 {
+        let View { catalog, visibility, .. } = self.current.view(principal);
+        self.meta_tokens.of(&catalog, &visibility).get(MetaTool::FindTools.name()).copied().map_or(0, u64::from)
+    }
+
     /// Selects tools for the user's last message. Always returns a selection; an outage only adds warnings.
     pub async fn select(&self, request: SelectRequest, principal: &Principal) -> Selection {
         let view = self.current.view(principal);

@@ -71,6 +71,29 @@ async fn a_rule_shows_who_loses_what_before_it_is_saved() {
     assert_eq!(policy(&service).await["rules"], json!([rules[0]]));
 }
 
+/// Regression test: with many known groups, the caller that a rule names was left out, and "Nobody loses or gains a tool" was shown.
+#[tokio::test(flavor = "multi_thread")]
+async fn callers_that_a_draft_names_are_compared_even_among_many_groups() {
+    let service = start_on(servers(), &[]).await;
+    let groups: Vec<String> = (0..70).map(|number| format!("g{number:02}")).collect();
+    let rules = json!({"rules": [{"effect": "block", "tools": ["no_such_tool"], "groups": groups}]});
+    assert_eq!(administer(&service, Method::PUT, "/v1/admin/policy", &rules).await.0, StatusCode::OK);
+    let mut browser = signed_in(&service).await;
+    let words = browser.see("/ui/access").await.words();
+    assert!(words.contains("rule 1: it matches no current tool"), "the warnings about the saved rules: {words}");
+
+    let rule = |condition: &'static str, pattern: &'static str| {
+        [("version", "1"), ("do", "set"), ("effect", "block"), ("servers", "mail"), (condition, pattern)]
+    };
+    let words = browser.send_form("/ui/access", &rule("principals", "user:zed")).await.words();
+    assert!(words.contains("user:zed") && words.contains("mail__"), "{words}");
+    for (condition, pattern) in [("principals", "user:bob*"), ("groups", "intern*"), ("models", "gpt*")] {
+        let words = browser.send_form("/ui/access", &rule(condition, pattern)).await.words();
+        assert!(words.contains("Not all callers were compared") && !words.contains("Nobody loses"), "{pattern}: {words}");
+        assert!(words.contains(&format!("these patterns of the changed rules: {pattern}")), "{pattern}: {words}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn keys_are_created_and_revoked() {
     let service = start_on(servers(), &[]).await;
@@ -137,10 +160,21 @@ async fn toolsets_are_written_and_removed() {
     assert!(page.words().contains("time__get_current_time") && !page.text.contains("<b>"), "{}", page.text);
     assert!(browser.see("/ui/access/toolsets").await.words().contains("clock"));
     assert_eq!(browser.open("/ui/access/toolset?name=none").await.status, StatusCode::NOT_FOUND);
+
+    // A removal opens what only a rule on the toolset blocks, so the page names the rules and the keys that refer to it.
+    let rules = json!({"rules": [{"effect": "allow", "servers": ["mail"]}, {"effect": "block", "toolsets": ["clo*"]}]});
+    assert_eq!(administer(&service, Method::PUT, "/v1/admin/policy", &rules).await.0, StatusCode::OK);
+    create(&service, json!({"name": "ci", "toolsets": ["clock"]})).await;
+    create(&service, json!({"name": "boundless"})).await;
+    let words = browser.see("/ui/access/toolset?name=clock&do=remove").await.words();
+    assert!(words.contains("Rule 2: Block · Toolsets: clo*") && !words.contains("Rule 1"), "{words}");
+    assert!(words.contains("limited to this toolset: ci") && !words.contains("boundless"), "{words}");
     let page = browser.send_form("/ui/access/toolset", &[("name", "clock"), ("do", "remove")]).await;
     assert_eq!(page.location.as_deref(), Some("/ui/access/toolsets?done=removed"), "{}", page.text);
     let (status, _) = administer(&service, Method::GET, "/v1/admin/toolsets/clock", &json!({})).await;
     assert_eq!(status, StatusCode::NOT_FOUND);
+    let words = browser.see("/ui/access").await.words();
+    assert!(words.contains("rule 2: it matches no current tool"), "{words}");
 }
 
 /// The tools of a caller on the page are those of `POST /v1/admin/policy/check`, with the same reasons.

@@ -41,6 +41,13 @@ async fn a_changed_definition_is_shown_with_its_difference_and_approved() {
         assert!(page.text.contains(text), "{text}: {}", page.text);
     }
     assert!(!page.text.contains("<script"), "{}", page.text);
+    // The overview counts the tools of a server as the total does: without those that are withheld.
+    let (_, known) = administer(&service, Method::GET, "/v1/admin/servers", &json!({})).await;
+    let published = known["servers"][0]["tools"].as_u64().unwrap();
+    let overview = browser.see("/ui").await;
+    let row = overview.text.split("/ui/server?server=files").nth(1).unwrap().split("</tr>").next().unwrap();
+    assert!(published < 3 && row.contains(&format!("<td class=\"number\">{published}</td>")), "{published}: {row}");
+
     let (_, view) = administer(&service, Method::GET, "/v1/admin/tools/files/read", &json!({})).await;
     let fingerprint = view["definition"]["fingerprint"].as_str().unwrap();
     assert!(page.text.contains(fingerprint), "the form names what was looked at");

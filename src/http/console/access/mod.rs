@@ -13,7 +13,7 @@ use super::layout::Visit;
 use super::parts::short;
 use super::text::Texts;
 use super::{ACCESS, CHECK, KEYS, SECRETS, TOOLSET, TOOLSETS};
-use crate::domain::access::policy::Effect;
+use crate::domain::access::policy::{Effect, PatternSet, glob};
 
 /// Number of names in a cell of a table.
 const NAMES: usize = 5;
@@ -36,6 +36,11 @@ fn effect_of(texts: &Texts, effect: Effect) -> (&str, &'static str) {
         Effect::Allow => (&texts.allow, "good"),
         Effect::Block => (&texts.block, "bad"),
     }
+}
+
+/// The patterns of one condition of a rule.
+fn compiled(patterns: &[String]) -> PatternSet {
+    PatternSet::new(&patterns.iter().filter_map(|pattern| glob(pattern).ok()).collect::<Vec<_>>())
 }
 
 /// The first names of a list, and the number of the others.

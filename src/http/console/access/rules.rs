@@ -5,9 +5,9 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use maud::{Markup, html};
 use serde_json::{Map, Value, json};
 
-use super::effect::{self, CallerChange, Effect};
+use super::effect::{self, ANY_USER, CallerChange, Effect};
 use super::{ACCESS, effect_of, names, navigation};
-use crate::domain::access::policy::Rule;
+use crate::domain::access::policy::{Rule, RuleProblem};
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::console::layout::{Place, Visit};
@@ -23,6 +23,8 @@ use crate::service::access::policies::{CheckPrincipal, PolicyView};
 const MOST: usize = 100;
 /// Number of callers in the table of effects.
 const CALLERS: usize = 30;
+/// Number of warnings about rules.
+const WARNINGS: usize = 10;
 /// The conditions of a rule, as in the API.
 const CONDITIONS: [&str; 8] = ["servers", "tools", "tags", "annotations", "toolsets", "principals", "groups", "models"];
 
@@ -199,6 +201,8 @@ async fn page(
         @if let Some(problem) = problem { p.bad role="alert" { (reason(texts, problem)) } }
         @if problem.is_some_and(|problem| problem.code == Code::PreconditionFailed) { (other_version(texts, view)) }
         @if let Some(effect) = &effect { (effects(&visit, view, draft, effect)) }
+        // Those of a draft come with its effect.
+        @if !is_change { (warnings(&view.warnings)) }
         p.quiet { (texts.rules_hint) }
         @if !view.settings_rules.is_empty() {
             h2 { (texts.settings_rules) }
@@ -296,7 +300,7 @@ fn rule_form(visit: &Visit<'_>, view: &PolicyView, draft: &Draft, fields: &Field
 }
 
 /// A rule in words.
-fn described(texts: &Texts, rule: &Rule) -> Markup {
+pub(super) fn described(texts: &Texts, rule: &Rule) -> Markup {
     let (effect, class) = effect_of(texts, rule.effect);
     let Rule { effect: _, servers, tools, tags, annotations, toolsets, principals, groups, models } = rule;
     let conditions = [
@@ -330,13 +334,16 @@ fn effects(visit: &Visit<'_>, view: &PolicyView, draft: &Draft, effect: &Effect)
         section.notice role="status" {
             h2 { (texts.draft) }
             p { (texts.draft_hint) }
-            @if effect.changes.is_empty() { p { (texts.no_effect) } } @else { (table(&texts.effect_of_draft, &heads, &rows)) }
+            @if effect.changes.is_empty() {
+                p { @if effect.left_out == 0 && effect.unmatched.is_empty() { (texts.no_effect) } @else { (texts.no_effect_compared) } }
+            } @else { (table(&texts.effect_of_draft, &heads, &rows)) }
             @if effect.changes.len() > CALLERS { p.quiet { (grouped((effect.changes.len() - CALLERS) as u64)) " " (texts.more_callers) } }
             p.quiet {
                 (texts.compared) ": " (effect.compared)
                 @if effect.left_out > 0 { ". " (texts.not_compared) ": " (effect.left_out) }
             }
-            @for warning in effect.warnings.iter().take(10) { p.bad { (warning.to_string()) } }
+            @if !effect.unmatched.is_empty() { p { (texts.patterns_not_compared) ": " (names(&effect.unmatched)) } }
+            (warnings(&effect.warnings))
             form.buttons method="post" action=(visit.at(ACCESS)) {
                 (carried(visit, view, draft))
                 button name="do" value="save" { (texts.save) }
@@ -346,9 +353,14 @@ fn effects(visit: &Visit<'_>, view: &PolicyView, draft: &Draft, effect: &Effect)
     }
 }
 
+/// The first warnings about rules.
+fn warnings(warnings: &[RuleProblem]) -> Markup {
+    html! { @for warning in warnings.iter().take(WARNINGS) { p.bad { (warning.to_string()) } } }
+}
+
 fn caller(texts: &Texts, change: &CallerChange) -> Markup {
     html! {
-        @if change.caller != "user:?" { code { (short(&change.caller, 100)) } }
+        @if change.caller != ANY_USER { code { (short(&change.caller, 100)) } }
         @else if let Some(group) = &change.group { (texts.user_of) " " (short(group, 100)) }
         @else { (texts.user_of_none) }
         @if let Some(model) = &change.model { ", " (texts.model) " " (short(model, 100)) }

@@ -7,8 +7,10 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use maud::{Markup, html};
 use serde_json::{Map, json};
 
-use super::{TOOLSET, TOOLSETS, names, navigation};
+use super::rules::described;
+use super::{TOOLSET, TOOLSETS, compiled, names, navigation};
 use crate::domain::access::management::{ManagedBy, NO_ENTRY};
+use crate::domain::access::policy::Rule;
 use crate::domain::access::toolset::ToolsetName;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
@@ -228,13 +230,37 @@ fn stored(texts: &Texts, heading: &str, view: &ToolsetView) -> Markup {
 fn confirmation(visit: &Visit<'_>, view: &ToolsetView) -> Markup {
     let texts = visit.texts;
     html! {
+        p { (texts.remove_toolset_hint) }
+        (references(visit, &view.name))
         form.buttons method="post" action=(visit.at(TOOLSET)) {
             (visit.token())
-            p { (texts.remove_toolset_hint) }
             input type="hidden" name="name" value=(view.name.to_string());
             input type="hidden" name="version" value=(view.version());
             button name="do" value="remove" { (texts.remove) }
             a href=(visit.link(TOOLSET, &[("name", view.name.as_str())])) { (texts.cancel) }
         }
+    }
+}
+
+/// The rules and keys that a removal affects.
+fn references(visit: &Visit<'_>, name: &ToolsetName) -> Markup {
+    let (texts, policy) = (visit.texts, visit.state.policies.view());
+    let is_named = |rule: &Rule| compiled(&rule.toolsets).is_match(name.as_str());
+    let of_settings = policy.settings_rules.iter().map(|rule| (Some(&texts.of_settings), &rule.rule)).zip(1..);
+    let rules = of_settings.chain(policy.rules.iter().map(|rule| (None, rule)).zip(1..));
+    let rules: Vec<_> = rules.filter(|((_, rule), _)| is_named(rule)).collect();
+    let keys = visit.state.keys.active();
+    let keys = keys.iter().filter(|key| key.toolsets.as_ref().is_some_and(|toolsets| toolsets.contains(name)));
+    let keys: Vec<&str> = keys.map(|key| key.name.as_str()).collect();
+    html! {
+        @if !rules.is_empty() {
+            p { (texts.toolset_in_rules) ":" }
+            ul {
+                @for ((source, rule), number) in rules.iter().take(PAGE) {
+                    li { (texts.rule) " " (number) @if let Some(source) = source { " (" (source) ")" } ": " (described(texts, rule)) }
+                }
+            }
+        }
+        @if !keys.is_empty() { p { (texts.toolset_in_keys) ": " (names(&keys)) } }
     }
 }

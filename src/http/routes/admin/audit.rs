@@ -22,10 +22,11 @@ pub(in crate::http) const MAX_LIMIT: usize = 1_000;
 pub struct AuditParameters {
     /// The caller: `key:NAME`, `user:ID`, `service-key`, `admin`, `anyone`, or `nobody` for wrong keys.
     principal: Option<String>,
-    /// The action: `call`, `prompt_get`, `resource_read`, `key_create`, `key_rotate`, `key_revoke`,
-    /// `policy_replace`, `server_replace`, `server_enable`, `server_disable`, `server_restart`, `server_remove`,
-    /// `enrichment_replace`, `enrichment_remove`, `tool_facts_replace`, `tool_facts_remove`, `definition_approve`, `feedback_give`,
-    /// `wrong_key` or `wrong_keys_limit`.
+    /// The action: `call`, `prompt_get`, `resource_read`, `key_create`, `key_rotate`, `key_revoke`, `policy_replace`,
+    /// `toolset_replace`, `toolset_remove`, `server_replace`, `server_enable`, `server_disable`, `server_restart`, `server_remove`,
+    /// `enrichment_replace`, `enrichment_remove`, `tool_facts_replace`, `tool_facts_remove`, `definition_approve`, `secret_replace`,
+    /// `secret_remove`, `secrets_forget`, `feedback_give`, `learning_forget`, `learning_replay`, `switch_on`, `switch_off`, `sign_in`,
+    /// `sign_out`, `session_end`, `wrong_key` or `wrong_keys_limit`.
     action: Option<String>,
     server: Option<String>,
     /// The tool's name on its server.
@@ -98,25 +99,13 @@ pub async fn list_audit(state: web::Data<State>, _caller: Administrator, query: 
 impl AuditParameters {
     fn read(self) -> Result<AuditQuery, Problem> {
         let limit = limit(self.limit, DEFAULT_LIMIT, 1..=MAX_LIMIT)?;
-        let effect = |name: String| [Effect::Allow, Effect::Block].into_iter().find(|effect| effect.name() == name);
         Ok(AuditQuery {
             principal: self.principal.as_deref().map(principal).transpose()?.map(|principal| principal.as_str().to_owned()),
-            action: known(
-                "action",
-                self.action,
-                |name| AuditAction::of_name(&name),
-                "action is call, prompt_get, resource_read, key_create, key_rotate, key_revoke, policy_replace, enrichment_replace, enrichment_remove, \
-                 tool_facts_replace, tool_facts_remove, definition_approve, wrong_key or wrong_keys_limit.",
-            )?,
+            action: known("action", self.action.as_deref(), AuditAction::of_name, &AuditAction::NAMES)?,
             server: self.server,
             tool: self.tool,
-            decision: known("decision", self.decision, effect, "decision is allow or block.")?,
-            outcome: known(
-                "outcome",
-                self.outcome,
-                |name| CallOutcome::of_name(&name),
-                "outcome is success, tool_error, rejected, failed, cancelled, limited or input_required.",
-            )?,
+            decision: known("decision", self.decision.as_deref(), Effect::of_name, &Effect::NAMES)?,
+            outcome: known("outcome", self.outcome.as_deref(), CallOutcome::of_name, &CallOutcome::NAMES)?,
             since: time_of("since", self.since)?,
             until: time_of("until", self.until)?,
             before: self.before,
@@ -126,8 +115,15 @@ impl AuditParameters {
 }
 
 /// Checks that a parameter has one of its allowed values.
-fn known<T>(parameter: &'static str, name: Option<String>, read: impl Fn(String) -> Option<T>, detail: &str) -> Result<Option<T>, Problem> {
-    name.map(|name| read(name).ok_or_else(|| Problem::invalid(parameter, detail))).transpose()
+fn known<T>(
+    parameter: &'static str,
+    name: Option<&str>,
+    read: impl Fn(&str) -> Option<T>,
+    names: &[&'static str],
+) -> Result<Option<T>, Problem> {
+    let (last, first) = names.split_last().unwrap_or((&"", &[]));
+    let invalid = || Problem::invalid(parameter, format!("{parameter} is {} or {last}.", first.join(", ")));
+    name.map(|name| read(name).ok_or_else(invalid)).transpose()
 }
 
 impl From<StoredAuditEntry> for EntryBody {
@@ -148,5 +144,31 @@ impl From<StoredAuditEntry> for EntryBody {
             took_ms: (entry.took.as_secs_f64() * 1e6).round() / 1e3,
             bytes: entry.bytes,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use utoipa::IntoParams as _;
+
+    use super::{AuditParameters, Effect, known};
+    use crate::service::ports::{AuditAction, CallOutcome};
+
+    /// Regression test: the reference and the error listed only some of the actions.
+    #[test]
+    fn every_value_is_described_and_named_in_the_error() {
+        let parameters = AuditParameters::into_params(|| None);
+        for (name, values) in [("action", &AuditAction::NAMES[..]), ("decision", &Effect::NAMES[..]), ("outcome", &CallOutcome::NAMES[..])]
+        {
+            let described = parameters.iter().find(|parameter| parameter.name == name).and_then(|found| found.description.clone()).unwrap();
+            let problem = known(name, Some("foo"), |_| None::<()>, values).unwrap_err();
+            for value in values {
+                assert!(described.contains(&format!("`{value}`")), "{value}: {described}");
+                assert!(problem.detail.contains(value), "{value}: {}", problem.detail);
+            }
+            assert_eq!(described.matches('`').count(), 2 * values.len(), "{described}");
+        }
+        let problem = known("decision", Some("maybe"), Effect::of_name, &Effect::NAMES).unwrap_err();
+        assert_eq!(problem.detail, "decision is allow or block.");
     }
 }

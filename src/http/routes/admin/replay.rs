@@ -28,8 +28,8 @@ pub(in crate::http) struct Replay {
 }
 
 /// Selects again for the message of a recorded selection, as its caller and with the settings of today, and explains the selection. Records
-/// nothing and changes no chat. The record contains neither earlier turns nor a user's groups, so both are left out; groups in the settings
-/// count.
+/// nothing and changes no chat. The record contains neither earlier turns nor the model nor a user's groups, so these are left out; groups
+/// in the settings count.
 #[utoipa::path(
     params(("id" = u64, Path, description = "The event's number")),
     responses(

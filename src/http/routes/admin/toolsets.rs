@@ -104,7 +104,8 @@ pub async fn replace_toolset(state: web::Data<State>, caller: Administrator, nam
 }
 
 /// Deletes a toolset. Its address stops working before the response is sent. Keys that are limited to this toolset can
-/// then use no tools.
+/// then use no tools. Rules that name it no longer match its tools, so tools that only such a rule blocks become available.
+/// `GET /v1/admin/policy` then has a warning for each rule that matches no tool.
 #[utoipa::path(
     params(("name" = String, Path, description = "The toolset's name")),
     responses(
