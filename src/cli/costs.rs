@@ -2,13 +2,26 @@
 
 use std::fmt::Write as _;
 
+use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use crate::cli::table;
 use crate::cli::table::cell as text;
 
+const SECONDS_PER_DAY: i64 = 24 * 60 * 60;
 /// Purposes of language models: each field in the response, and its label.
 const PURPOSES: [(&str, &str); 3] = [("judge", "reranking"), ("smart_select", "smart_select"), ("enrich", "enrichment")];
+
+/// The start of the first of the last days, of which today is one. The service sums up usage by day in UTC.
+pub(super) fn first_of(days: u32) -> Timestamp {
+    first_until(Timestamp::now(), days)
+}
+
+fn first_until(now: Timestamp, days: u32) -> Timestamp {
+    let earlier = now.saturating_sub(SignedDuration::from_hours(24 * i64::from(days.saturating_sub(1)))).unwrap_or(Timestamp::UNIX_EPOCH);
+    let second = earlier.as_second();
+    Timestamp::from_second(second - second.rem_euclid(SECONDS_PER_DAY)).unwrap_or(Timestamp::UNIX_EPOCH)
+}
 
 /// A table with one row per day, model, group or user.
 pub(super) fn as_table(costs: &Value, by: &str) -> String {
@@ -106,7 +119,15 @@ fn money(amount: &Value, currency: Option<&str>) -> String {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{as_summary, as_table};
+    use super::{as_summary, as_table, first_until};
+
+    #[test]
+    fn the_days_include_today_and_begin_at_midnight() {
+        let now = "2027-01-31T23:10:05.5Z".parse().unwrap();
+        for (days, first) in [(1, "2027-01-31T00:00:00Z"), (2, "2027-01-30T00:00:00Z"), (31, "2027-01-01T00:00:00Z")] {
+            assert_eq!(format!("{:.0}", first_until(now, days)), first, "{days}");
+        }
+    }
 
     fn spent(requests: u64, tokens: u64, cost: &Value) -> Value {
         json!({"requests": requests, "estimated_requests": 0, "input_tokens": tokens, "output_tokens": 0, "cost": cost})

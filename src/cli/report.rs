@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use jiff::{SignedDuration, Timestamp};
 use reqwest::Method;
 use serde_json::Value;
 
@@ -46,8 +45,7 @@ pub(super) struct Report {
 
 impl Report {
     pub(super) fn run(self) -> Outcome {
-        let since = Timestamp::now().saturating_sub(SignedDuration::from_hours(24 * i64::from(self.days))).unwrap_or(Timestamp::UNIX_EPOCH);
-        let path = format!("/v1/admin/report?since={since:.0}");
+        let path = format!("/v1/admin/report?since={:.0}", costs::first_of(self.days));
         if let Some(file) = &self.html {
             let page = self.access.page(&path)?;
             let written = std::fs::write(file, page);

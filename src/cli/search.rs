@@ -12,6 +12,7 @@ use serde_json::json;
 use crate::adapters::store::OpenedStore;
 use crate::cli::catalog::{self, Known};
 use crate::cli::retrieval::{Recipe, Retrieval, VectorStore};
+use crate::cli::table::printable;
 use crate::cli::{ConfigurationArgs, Failure, Outcome, print, runtime, stored, table, tools};
 use crate::domain::access::principal::Principal;
 use crate::domain::access::visibility::{Scope, Visibility};
@@ -240,11 +241,6 @@ fn as_text(found: &Found) -> String {
     lines.join("\n")
 }
 
-/// Removes control characters, because names from servers could otherwise control the terminal.
-fn printable(text: &str) -> String {
-    text.chars().filter(|character| !character.is_control()).collect()
-}
-
 /// Each candidate's rank in the search by meaning and in the search by words, counted from 1.
 struct Places {
     meaning: Vec<Option<usize>>,
@@ -333,7 +329,7 @@ impl Words {
 
 #[cfg(test)]
 mod tests {
-    use super::{Places, Words, nth, printable};
+    use super::{Places, Words, nth};
     use crate::domain::catalog::texts::ToolText;
     use crate::domain::selection::explanation::CandidateExplanation;
     use crate::domain::selection::relevance::LexicalModel;
@@ -375,10 +371,5 @@ mod tests {
         });
         let words = Words::of("What is the current TIME in the city of Tokyo? currentTime", &lexical).shared(&tool);
         assert_eq!(words, ["current", "time", "city"]);
-    }
-
-    #[test]
-    fn names_give_a_terminal_no_commands() {
-        assert_eq!(printable("a/\u{1b}[31mred\n"), "a/[31mred");
     }
 }

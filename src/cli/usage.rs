@@ -1,7 +1,6 @@
 //! `toolsieve usage`: shows how the tools of a running service are used, and what selections save and cost.
 
 use clap::Args;
-use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 
 use crate::cli::admin::Shown;
@@ -28,8 +27,7 @@ pub(super) struct Usage {
 
 impl Usage {
     pub(super) fn run(self) -> Outcome {
-        let since = Timestamp::now().saturating_sub(SignedDuration::from_hours(24 * i64::from(self.days))).unwrap_or(Timestamp::UNIX_EPOCH);
-        let path = format!("/v1/admin/usage?since={since:.0}&order={}&limit={}", self.order, self.limit);
+        let path = format!("/v1/admin/usage?since={:.0}&order={}&limit={}", costs::first_of(self.days), self.order, self.limit);
         self.shown.get(&path, |answer| self.by.as_deref().map_or_else(|| as_text(answer), |by| costs::as_table(&answer["costs"], by)))
     }
 }

@@ -2,6 +2,7 @@
 
 use std::future::{Ready, ready};
 use std::net::IpAddr;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
@@ -26,7 +27,7 @@ use crate::http::address;
 use crate::http::body::Body;
 use crate::http::connections::Connection;
 use crate::http::console::{CONSOLE, LOGIN};
-use crate::http::meter::Refused;
+use crate::http::meter::{Known, Refused};
 use crate::http::methods::head_as_get;
 use crate::http::origin::Standing;
 use crate::http::person::{self, MAX_BYTES};
@@ -159,9 +160,13 @@ pub(crate) async fn admit(
     let was_head = head_as_get(&mut request);
     state.connections.list_by_exchange(&principal, |name| request.headers().get(name)?.to_str().ok());
     let traced = RequestSpan::start(&state, &request, &whole_path, &principal);
+    let principal = Arc::new(principal);
     {
         let mut extensions = request.extensions_mut();
-        extensions.insert(Arc::new(principal));
+        if let Some(known) = extensions.get::<Rc<Known>>() {
+            known.admit(&principal, traced.as_ref().map(RequestSpan::span));
+        }
+        extensions.insert(principal);
         extensions.insert(Arc::new(address));
         was_head.map(|head| extensions.insert(head));
     }
@@ -541,7 +546,11 @@ impl FromRequest for Caller {
     type Future = Ready<Result<Self, Problem>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        let principal = request.extensions().get::<Arc<Principal>>().cloned();
+        let extensions = request.extensions();
+        if let Some(known) = extensions.get::<Rc<Known>>() {
+            known.route(request);
+        }
+        let principal = extensions.get::<Arc<Principal>>().cloned();
         ready(principal.map(Self).ok_or_else(|| Problem::new(Code::Unauthorized, "The caller is not known.")))
     }
 }

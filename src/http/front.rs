@@ -16,11 +16,11 @@ use uuid::Uuid;
 use crate::http::body::{Held, is_announced};
 use crate::http::connections::{Connection, Sent};
 use crate::http::finish::UnknownNumber;
-use crate::http::meter::Refused;
+use crate::http::meter::{Pending, Refused};
 use crate::http::origin::Standing;
+use crate::http::pages;
 use crate::http::problem::{Code, Problem};
 use crate::http::state::State;
-use crate::http::{meter, pages};
 
 const REQUEST_ID: &str = "x-request-id";
 /// The process that has answered.
@@ -44,14 +44,15 @@ pub(crate) async fn enter(request: ServiceRequest, next: Next<impl MessageBody +
         let path = state.publish.layout().without_root(request.path()).unwrap_or(request.path());
         state.origins.of(request.method(), request.headers(), path) == Standing::Foreign
     });
+    let pending = state.as_ref().map(|state| Pending::new(state, &method, began, &request));
     let mut result = if is_foreign { Ok(refused(request)) } else { next.call(request).await.map(in_our_form) };
-    if let Some(state) = &state {
-        if let Ok(response) = &mut result
-            && state.access_log.contains_all()
-        {
-            add_id(response.headers_mut());
-        }
-        meter::note(state, &method, began.elapsed(), &result);
+    if let (Some(state), Ok(response)) = (&state, &mut result)
+        && state.access_log.contains_all()
+    {
+        add_id(response.headers_mut());
+    }
+    if let Some(pending) = pending {
+        pending.note(&result);
     }
     result.map(|mut response| {
         let was_read = response.request().extensions().contains::<Held>();

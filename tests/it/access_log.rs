@@ -71,6 +71,25 @@ async fn every_request_has_a_line_with_who_it_was_and_nothing_that_it_said() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_request_whose_caller_gives_up_is_logged_and_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = with(&[], folder.path());
+    let post = |path: &str| reqwest::Client::new().post(format!("{}{path}", service.url)).bearer_auth("the-service-key").body("{}");
+    let call = tokio::spawn(post("/one/sleep").send());
+    assert_eq!(post("/one/wait_sleeping").send().await.unwrap().status(), StatusCode::OK);
+    call.abort();
+    let log = service.until_logged("status=499");
+    let line = log.lines().find(|line| line.contains("status=499")).unwrap();
+    for part in ["method=POST", "route=\"/{server}/{tool:.+}\"", "code=\"cancelled\"", "client=127.0.0.1", "principal=\"service-key\""] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+    let metrics = reqwest::Client::new().get(format!("{}/metrics", service.url)).bearer_auth("the-service-key").send().await.unwrap();
+    let metrics = metrics.text().await.unwrap();
+    let counted = "toolsieve_http_requests_total{route=\"/{server}/{tool:.+}\",method=\"POST\",status=\"4xx\"} 1";
+    assert!(metrics.lines().any(|line| line == counted), "{metrics}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn lines_are_objects_in_json_and_headers_of_unknown_proxies_are_not_believed() {
     let folder = tempfile::tempdir().unwrap();
     let settings =

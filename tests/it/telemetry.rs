@@ -5,7 +5,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::harness::keys::{KEY, start_on};
-use crate::harness::mcp::newer_era;
+use crate::harness::mcp::{newer_era, rpc};
 use crate::harness::servers::collector::{Collector, Manner, Seen};
 use crate::harness::servers::http::HttpServer;
 use crate::harness::wait::{eventually, when};
@@ -178,6 +178,38 @@ async fn a_failed_call_is_marked_with_the_kind_of_its_error() {
     let http = collector.until("the request", |span| span.id == failed.parent).await;
     assert_eq!((attribute(&http, "error.type"), http.has_failed), ("tool_error", true));
     assert!(!collector.words().contains("disk full") && !collector.words().contains("bad luck"), "no texts of errors");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_call_over_mcp_is_marked_too() {
+    let collector = Collector::start(Manner::Takes);
+    let service = on(json!({"one": stdio(&[])}), collector.settings(&[])).await;
+    for (tool, arguments, error) in [
+        ("fail", json!({}), "tool_error"),
+        ("error", json!({}), "server_error"),
+        ("strict_arguments", json!({"count": "three"}), "invalid_arguments"),
+    ] {
+        let params = json!({"name": format!("one__{tool}"), "arguments": arguments});
+        let answer = rpc(&service, "/mcp", &[], "tools/call", params).await;
+        assert_eq!(answer["result"]["isError"], true, "{answer}");
+        let name = format!("tools/call {tool}");
+        let span = collector.until(&name, |span| span.name == name && span.kind == SpanKind::Server).await;
+        assert_eq!((attribute(&span, "error.type"), span.has_failed), (error, true));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_whose_caller_gives_up_is_marked_as_cancelled() {
+    let collector = Collector::start(Manner::Takes);
+    let service = on(json!({"one": stdio(&[])}), collector.settings(&[])).await;
+    let call = tokio::spawn(service.request(Method::POST, "/one/sleep").body("{}").send());
+    assert_eq!(service.post("/one/wait_sleeping", &json!({})).await.0, StatusCode::OK);
+    call.abort();
+    let tool = collector.until_named("tools/call sleep").await;
+    let http = collector.until("the request", |span| span.id == tool.parent).await;
+    for span in [&tool, &http] {
+        assert_eq!((attribute(span, "error.type"), span.has_failed), ("cancelled", true));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

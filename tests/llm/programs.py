@@ -127,11 +127,12 @@ class Service:
         return [tool["name"] for tool in found["tools"]]
 
     def judged(self) -> dict[str, int]:
-        """The requests to models that the service counts, by outcome. Those that never occurred are left out."""
-        start = 'toolsieve_judge_requests_total{outcome="'
-        lines = [line for line in requests.get(f"{self.url}/metrics", timeout=30).text.splitlines() if start in line]
+        """The requests to models that the service pays, by outcome. Those that never occurred are left out."""
+        start, end = 'toolsieve_judge_requests_total{outcome="', '",paid_by="service"} '
+        metrics = requests.get(f"{self.url}/metrics", timeout=30).text
+        lines = [line for line in metrics.splitlines() if start in line and end in line]
         assert lines, "the service publishes no such metric"
-        counts = [line.removeprefix(start).split('"} ') for line in lines]
+        counts = [line.removeprefix(start).split(end) for line in lines]
         return {outcome: int(count) for outcome, count in counts if int(count)}
 
     def _is_complete(self) -> bool:

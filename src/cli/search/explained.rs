@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::printable;
 use crate::cli::table;
+use crate::cli::table::printable;
 use crate::domain::selection::explanation::{CandidateExplanation, Explanation, GateExplanation};
 
 /// The searched texts, the gate's signals, and the evidence for the first `limit` candidates.

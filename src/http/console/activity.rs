@@ -153,8 +153,6 @@ fn filters(visit: &Visit<'_>, query: &Fields, problem: Option<&Problem>) -> Mark
         ("rejected", &texts.outcome_rejected),
         ("failed", &texts.outcome_failed),
         ("cancelled", &texts.outcome_cancelled),
-        ("limited", &texts.outcome_limited),
-        ("input_required", &texts.outcome_input_required),
     ];
     html! {
         form.columns role="search" method="get" action=(visit.at(ACTIVITY)) {

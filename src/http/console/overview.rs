@@ -1,7 +1,5 @@
 //! The overview: which servers run, and what selections save.
 
-use std::time::Duration;
-
 use actix_web::{HttpRequest, HttpResponse, web};
 use maud::{Markup, html};
 
@@ -43,7 +41,7 @@ struct Records {
 
 impl Records {
     async fn read(state: &State, days: u64) -> Result<Self, StoreError> {
-        let query = usage_in(Duration::from_hours(24 * days));
+        let query = usage_in(days);
         let (since, until) = (query.since, query.until);
         Ok(Self {
             days,

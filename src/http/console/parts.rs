@@ -11,11 +11,12 @@ use crate::domain::access::management::NO_ENTRY;
 pub(super) use crate::domain::text::short::short;
 use crate::http::pages::browser::Fields;
 use crate::http::problem::Problem;
-use crate::http::routes::admin::{DEFAULT_SPAN, time};
+use crate::http::routes::admin::time;
 use crate::service::ports::{ServerPhase, UsageQuery};
 
 /// What stands in place of an unknown figure.
 pub(super) const UNKNOWN: &str = "–";
+const SECONDS_PER_DAY: u64 = 24 * 60 * 60;
 
 /// A number with thin spaces between groups of three digits.
 pub(super) fn grouped(number: u64) -> String {
@@ -69,13 +70,19 @@ pub(super) fn took(time: Duration) -> String {
 
 /// The usage of all tools in the last 30 days.
 pub(super) fn last_days() -> UsageQuery {
-    usage_in(DEFAULT_SPAN)
+    usage_in(30)
 }
 
-/// The usage of all tools in the time until now.
-pub(super) fn usage_in(span: Duration) -> UsageQuery {
+/// The usage of all tools in the last days, of which today is one.
+pub(super) fn usage_in(days: u64) -> UsageQuery {
     let until = SystemTime::now();
-    UsageQuery { since: until.checked_sub(span).unwrap_or(SystemTime::UNIX_EPOCH), until, server: None, tool: None }
+    UsageQuery { since: first_until(until, days), until, server: None, tool: None }
+}
+
+/// The start of the first of these days. The store sums up usage by day in UTC.
+fn first_until(until: SystemTime, days: u64) -> SystemTime {
+    let today = until.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs() / SECONDS_PER_DAY;
+    SystemTime::UNIX_EPOCH + Duration::from_secs(today.saturating_sub(days.saturating_sub(1)) * SECONDS_PER_DAY)
 }
 
 pub(super) fn phase(texts: &Texts, phase: ServerPhase) -> Markup {
@@ -274,7 +281,18 @@ pub(super) fn done(visit: &Visit<'_>, fields: &Fields) -> Markup {
 
 #[cfg(test)]
 mod tests {
-    use super::grouped;
+    use std::time::{Duration, SystemTime};
+
+    use super::{SECONDS_PER_DAY, first_until, grouped};
+
+    #[test]
+    fn the_last_days_include_today() {
+        let day = |number: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(number * SECONDS_PER_DAY);
+        let now = day(100) + Duration::from_secs(5);
+        for (days, first) in [(1, 100), (7, 94), (30, 71), (1_000, 0)] {
+            assert_eq!(first_until(now, days), day(first), "{days}");
+        }
+    }
 
     #[test]
     fn digits_are_grouped_by_three() {

@@ -14,9 +14,8 @@ use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::definition::failed;
 use super::passthrough::{protocol_error, unknown_state};
-use super::server::{Handler, NOTIFYING, progress};
+use super::server::{Handler, NOTIFYING, failed, progress};
 use super::sign_in;
 use crate::domain::catalog::tool::{ServerName, Tool};
 use crate::http::problem::Problem;

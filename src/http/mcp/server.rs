@@ -35,7 +35,7 @@ use crate::domain::text::json;
 use crate::domain::toolsets::mode::{DefaultMode, Mode};
 use crate::http::llm_keys;
 use crate::http::meta_tools::{self, Ran, Through};
-use crate::http::problem::Problem;
+use crate::http::problem::{Code, Problem};
 use crate::http::state::State;
 use crate::service::caller::{CallOptions, CallerContext};
 use crate::service::catalog::current::View;
@@ -186,23 +186,18 @@ impl ServerHandler for Handler {
                     // "Structured Content").
                     CallToolResult::structured(serde_json::to_value(answer).unwrap_or_default())
                 }
-                Err(problem) => definition::failed(&problem),
+                Err(problem) => failed(&problem),
             };
             Ok(CallToolResponse::from(answer))
         };
-        let span = self.call_span(&context);
-        let answer = tokio::select! {
-            answer = spans::within(span.clone(), answer) => answer,
-            () = cancelled.cancelled() => Err(ErrorData::internal_error("the call was cancelled", None)),
-        };
-        if let Some(span) = span {
-            if let Err(error) = &answer {
-                span.fail(error.code.0.to_string().into());
+        let span = CallSpan { span: self.call_span(&context), has_ended: false };
+        tokio::select! {
+            answer = spans::within(span.span.clone(), answer) => {
+                span.end(&answer);
+                answer
             }
-            // A suspended call keeps the span as the parent of its steps.
-            span.end();
+            () = cancelled.cancelled() => Err(ErrorData::internal_error("the call was cancelled", None)),
         }
-        answer
     }
 
     async fn list_prompts(&self, _: Option<PaginatedRequestParams>, _: RequestContext<RoleServer>) -> Result<ListPromptsResult, ErrorData> {
@@ -454,6 +449,9 @@ impl Handler {
         let Some(read) = read.ok().or_else(|| serde_json::from_value(readable_members(&result)?).ok()) else {
             return CallToolResult::success(vec![ContentBlock::text(result)]);
         };
+        if read.is_error == Some(true) {
+            fail_call("tool_error");
+        }
         let result = if self.server.is_some() { result } else { definition::with_prefixed_uris(&tool.id.server, &read, result) };
         self.written.result(result).unwrap_or(read)
     }
@@ -473,6 +471,39 @@ fn name_call(tool: &str) {
     if let Some(span) = spans::current().filter(|span| span.is_recorded()) {
         span.rename(format!("tools/call {tool}"));
         span.set("gen_ai.tool.name", tool.to_owned().into());
+    }
+}
+
+/// Marks the call's span as failed. Calls whose result is an error succeed for the protocol.
+fn fail_call(error: &'static str) {
+    if let Some(span) = spans::current().filter(|span| span.is_recorded()) {
+        span.fail(error.into());
+    }
+}
+
+/// The span of a call without an answer. If it is dropped before [`Self::end`], the call was cancelled.
+struct CallSpan {
+    span: Option<Arc<dyn Span>>,
+    has_ended: bool,
+}
+
+impl CallSpan {
+    fn end(mut self, answer: &Result<CallToolResponse, ErrorData>) {
+        self.has_ended = true;
+        if let (Some(span), Err(error)) = (&self.span, answer) {
+            span.fail(error.code.0.to_string().into());
+        }
+    }
+}
+
+impl Drop for CallSpan {
+    fn drop(&mut self) {
+        let Some(span) = &self.span else { return };
+        if !self.has_ended {
+            span.fail("cancelled".into());
+        }
+        // A suspended call keeps the span as the parent of its steps.
+        span.end();
     }
 }
 
@@ -504,13 +535,22 @@ pub(super) fn progress(context: &RequestContext<RoleServer>) -> Option<(mpsc::Se
 fn failed_call(name: &str, error: ExecuteError) -> Result<CallToolResult, ErrorData> {
     match error {
         ExecuteError::NotFound { did_you_mean } => Err(unknown(name, did_you_mean)),
-        error => Ok(definition::failed(&Problem::from(error))),
+        error => Ok(failed(&Problem::from(error))),
     }
+}
+
+/// The result of a call that failed here.
+pub(super) fn failed(problem: &Problem) -> CallToolResult {
+    fail_call(problem.code.name());
+    definition::failed(problem)
 }
 
 /// The result of a meta-tool that was to run a tool which can't be called.
 fn failed_run(name: &str, error: ExecuteError) -> CallToolResult {
-    failed_call(name, error).unwrap_or_else(|unknown| CallToolResult::error(vec![ContentBlock::text(unknown.message.into_owned())]))
+    failed_call(name, error).unwrap_or_else(|unknown| {
+        fail_call(Code::NotFound.name());
+        CallToolResult::error(vec![ContentBlock::text(unknown.message.into_owned())])
+    })
 }
 
 /// Unknown and denied tools get the same error (MCP specification, "Tools", "Error Handling").

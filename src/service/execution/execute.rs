@@ -280,15 +280,37 @@ impl Execute {
         let (principal, headers) = (Arc::clone(&caller.principal), Arc::clone(&caller.headers));
         let credentials = self.secrets.credentials(&principal, &headers, &tool.id.server).await?;
         let CallOptions { progress, messages, round } = options;
-        let step = step(tool, &arguments);
-        let context = CallContext { principal, headers, credentials, deadline: None, progress, messages, round, trace: step.context() };
+        let sending = Sending { step: step(tool, &arguments), has_ended: false };
+        let trace = sending.step.context();
+        let context = CallContext { principal, headers, credentials, deadline: None, progress, messages, round, trace };
         let arguments: Arc<RawValue> = arguments.into();
         let call = |context| self.servers.call(&tool.id, Arc::clone(&arguments), context);
         let result = self.secrets.send(&tool.id.server, context, call).await;
-        if step.recorded().is_some() {
-            note_result(&step, &result);
-        }
+        sending.end(&result);
         result
+    }
+}
+
+/// The step of a call without a result. If it is dropped before [`Self::end`], the caller has given up.
+struct Sending {
+    step: Step,
+    has_ended: bool,
+}
+
+impl Sending {
+    fn end(mut self, result: &Result<Box<RawValue>, ExecuteError>) {
+        self.has_ended = true;
+        if self.step.recorded().is_some() {
+            note_result(&self.step, result);
+        }
+    }
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        if !self.has_ended {
+            self.step.fail("cancelled");
+        }
     }
 }
 

@@ -130,6 +130,13 @@ named! {
     }
 }
 
+impl CallOutcome {
+    /// Whether calls with this outcome are recorded as events. The others are recorded only in the audit log.
+    pub fn is_event(self) -> bool {
+        !matches!(self, Self::Limited | Self::InputRequired)
+    }
+}
+
 /// A stored event.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StoredEvent {

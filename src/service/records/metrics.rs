@@ -43,8 +43,10 @@ named! {
         Shadow = "shadow",
         /// All tools were kept, because the caller has switched the selection off.
         SwitchedOff = "switched_off",
-        /// A component failed, so the selection relies on the others.
+        /// The embedder or the index failed, so the selection relies on words.
         Degraded = "degraded",
+        /// The caller disconnected before the selection ended. Counted only here and by its duration until then.
+        Abandoned = "abandoned",
     }
 
     /// A timed stage of a selection or a search.
@@ -72,6 +74,8 @@ named! {
         TimedOut = "timed_out",
         /// The request was skipped because the circuit breaker is open.
         LeftOut = "left_out",
+        /// The callers disconnected before the model answered.
+        Abandoned = "abandoned",
     }
 
     /// What became of a span of a trace.
@@ -167,6 +171,12 @@ struct CacheLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct JudgeLabels {
+    outcome: &'static str,
+    paid_by: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ToolLabels {
     server: ServerName,
     tool: String,
@@ -243,7 +253,7 @@ meters! {
     tokens_saved: Counter = Counter::default(), "selection_tokens_saved": "Tokens of definitions left out by selections";
     searches: Family<KindLabels, Counter> = Family::default(), "searches": "Searches for tools by models";
     cache_requests: Family<CacheLabels, Counter> = Family::default(), "cache_requests": "Cache lookups by result";
-    judge_requests: Family<OutcomeLabels, Counter> = Family::default(), "judge_requests": "Requests to language models by outcome";
+    judge_requests: Family<JudgeLabels, Counter> = Family::default(), "judge_requests": "Requests to language models by outcome and payer";
     llm_tokens: Family<LlmLabels, Counter> = Family::default(), "llm_tokens":
         "Tokens of language models by purpose, model, payer and direction";
     limited: Family<LimitLabels, Counter> = Family::default(), "rate_limited": "Requests rejected by a limit";
@@ -278,7 +288,9 @@ impl Meters {
             drop(self.searches.get_or_create(&KindLabels { kind: kind.name() }));
         }
         for outcome in JudgeOutcome::ALL {
-            drop(self.judge_requests.get_or_create(&OutcomeLabels { outcome: outcome.name() }));
+            for is_own in [false, true] {
+                drop(self.judge_requests.get_or_create(&JudgeLabels { outcome: outcome.name(), paid_by: payer(is_own) }));
+            }
         }
         for outcome in SpanOutcome::ALL {
             drop(self.spans.get_or_create(&OutcomeLabels { outcome: outcome.name() }));
@@ -347,6 +359,12 @@ impl Meters {
         self.tokens_saved.inc_by(figures.tokens_saved());
     }
 
+    /// Counts a selection whose caller disconnected before its end.
+    pub fn selection_abandoned(&self, since: Instant) {
+        self.selections.get_or_create(&KindLabels { kind: SelectionKind::Abandoned.name() }).inc();
+        self.selection_seconds.observe(since.elapsed().as_secs_f64());
+    }
+
     pub fn stage(&self, stage: Stage, since: Instant) {
         self.stage_seconds.get_or_create(&StageLabels { stage: stage.name() }).observe(since.elapsed().as_secs_f64());
     }
@@ -364,8 +382,9 @@ impl Meters {
         CacheMeter { hits: counter("hit"), misses: counter("miss") }
     }
 
-    pub fn judge(&self, outcome: JudgeOutcome) {
-        self.judge_requests.get_or_create(&OutcomeLabels { outcome: outcome.name() }).inc();
+    /// `is_own`: a user paid, with a key of their own.
+    pub fn judge(&self, outcome: JudgeOutcome, is_own: bool) {
+        self.judge_requests.get_or_create(&JudgeLabels { outcome: outcome.name(), paid_by: payer(is_own) }).inc();
     }
 
     pub fn spans(&self, outcome: SpanOutcome, count: usize) {
@@ -378,7 +397,7 @@ impl Meters {
 
     /// Counts the tokens of an answer. `model` is the name in the settings, `is_own` whether a user paid.
     pub fn llm_answer(&self, purpose: Purpose, model: &str, is_own: bool, tokens: AnswerTokens) {
-        let paid_by = if is_own { "user" } else { "service" };
+        let paid_by = payer(is_own);
         for (direction, count) in [("input", tokens.input), ("output", tokens.output)] {
             let labels = LlmLabels { purpose: purpose.name(), model: model.to_owned(), paid_by, direction };
             self.llm_tokens.get_or_create(&labels).inc_by(count);
@@ -398,6 +417,10 @@ impl EncodeLabelValue for ServerName {
     fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), std::fmt::Error> {
         self.as_str().encode(encoder)
     }
+}
+
+fn payer(is_own: bool) -> &'static str {
+    if is_own { "user" } else { "service" }
 }
 
 /// Maps unknown methods to a constant, because callers may send any method.

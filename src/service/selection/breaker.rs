@@ -26,7 +26,10 @@ enum State {
     Trying,
 }
 
-/// Permission for a call, which records the outcome. If dropped without an outcome, it does not count.
+/// Calls that are given up later than this count as failures: the callers no longer waited for the model.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Permission for a call, which records the outcome. If dropped without an outcome, it counts as a failure only if the call took long.
 pub(super) struct Permit {
     breaker: Arc<Breaker>,
     since: Instant,
@@ -57,6 +60,10 @@ impl Breaker {
 
 impl Permit {
     pub(super) fn report(mut self, succeeded: bool, now: Instant) {
+        self.record(succeeded, now);
+    }
+
+    fn record(&mut self, succeeded: bool, now: Instant) {
         self.reported = true;
         let mut state = self.breaker.0.lock();
         let opened = State::Open { until: now + PAUSE };
@@ -74,7 +81,13 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        if self.tries && !self.reported {
+        if self.reported {
+            return;
+        }
+        let now = Instant::now();
+        if now.saturating_duration_since(self.since) > PATIENCE {
+            self.record(false, now);
+        } else if self.tries {
             *self.breaker.0.lock() = State::Open { until: self.since };
         }
     }
@@ -86,7 +99,7 @@ mod tests {
 
     use tokio::time::Instant;
 
-    use super::{Breaker, FAILURES, PAUSE};
+    use super::{Breaker, FAILURES, PATIENCE, PAUSE};
 
     fn fail(breaker: &Arc<Breaker>, times: u32, now: Instant) {
         for _ in 0..times {
@@ -124,5 +137,18 @@ mod tests {
         let later = start + PAUSE;
         drop(breaker.admit(later).unwrap());
         assert!(breaker.admit(later).is_some());
+    }
+
+    #[test]
+    fn calls_that_are_given_up_count_if_they_took_long() {
+        let breaker = Arc::new(Breaker::default());
+        for _ in 0..2 * FAILURES {
+            drop(breaker.admit(Instant::now()).unwrap());
+        }
+        let since = Instant::now().checked_sub(2 * PATIENCE).unwrap();
+        for _ in 0..FAILURES {
+            drop(breaker.admit(since).unwrap());
+        }
+        assert!(breaker.admit(Instant::now()).is_none());
     }
 }

@@ -200,7 +200,6 @@ impl Choose {
             }
             Reranked::Failed(warning) => {
                 self.cut(message, &ranking.ranked, &ranking, &mut chosen);
-                chosen.kind = SelectionKind::Degraded;
                 chosen.warnings.push(warning);
             }
         }

@@ -47,6 +47,21 @@ pub enum AskError {
     Failed(#[from] JudgeError),
 }
 
+/// A request to a model. It counts when it ends, and also if its callers disconnect before.
+struct Asking<'a> {
+    meters: &'a Meters,
+    is_own: bool,
+    started: Instant,
+    outcome: JudgeOutcome,
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        self.meters.judge(self.outcome, self.is_own);
+        self.meters.stage(Stage::Rerank, self.started.into_std());
+    }
+}
+
 impl AskError {
     /// The kind of the error, for traces.
     fn kind(self) -> Cow<'static, str> {
@@ -152,21 +167,22 @@ impl Judges {
         let breaker = self.breakers.get_with(account, Arc::default);
         let started = Instant::now();
         let Some(permit) = breaker.admit(started) else {
-            self.meters.judge(JudgeOutcome::LeftOut);
+            self.meters.judge(JudgeOutcome::LeftOut, advisor.is_own());
             return Err(AskError::LeftOut);
         };
+        let mut asking = Asking { meters: &self.meters, is_own: advisor.is_own(), started, outcome: JudgeOutcome::Abandoned };
         let answered = timeout_at(deadline, self.judge.judge(advisor, question)).await;
         let Answered { result: judged, exchange } = answered.unwrap_or_else(|_| Answered::unanswered(Err(JudgeError::Timeout)));
         if let (Some(costs), Some(exchange)) = (&self.costs, exchange) {
             costs.record(exchange, asked);
         }
         permit.report(judged.is_ok(), Instant::now());
-        self.meters.judge(match &judged {
+        asking.outcome = match &judged {
             Ok(_) => JudgeOutcome::Answered,
             Err(JudgeError::Timeout) => JudgeOutcome::TimedOut,
             Err(_) => JudgeOutcome::Failed,
-        });
-        self.meters.stage(Stage::Rerank, started.into_std());
+        };
+        drop(asking);
         let took_ms = started.elapsed().as_millis();
         match &judged {
             Ok(choices) => tracing::debug!(model = advisor.name(), chosen = choices.len(), took_ms, "a language model chose tools"),
@@ -185,6 +201,7 @@ impl Judges {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
@@ -260,9 +277,29 @@ mod tests {
         for (task, succeeds) in [("choose", true), ("hang", false), ("fail", false), ("fail again", false), ("choose again", false)] {
             assert_eq!(ask(&judges, &Advisor::Configured, task).await.is_ok(), succeeds, "{task}");
         }
-        let outcomes = [("answered", 1), ("failed", 2), ("left_out", 1), ("timed_out", 1)];
-        let expected = outcomes.map(|(outcome, count)| format!("judge_requests_total{{outcome=\"{outcome}\"}} {count}"));
-        assert_eq!(counted(&meters), expected);
+        let own = Advisor::Own { provider: Provider::OpenAi, key: "own".to_owned().into() };
+        assert!(ask(&judges, &own, "fail with the user's key").await.is_err());
+        let outcomes = [("abandoned", 0, 0), ("answered", 1, 0), ("failed", 2, 1), ("left_out", 1, 0), ("timed_out", 1, 0)];
+        let line = |outcome, payer, count| format!("judge_requests_total{{outcome=\"{outcome}\",paid_by=\"{payer}\"}} {count}");
+        let lines = outcomes.map(|(outcome, service, user)| [line(outcome, "service", service), line(outcome, "user", user)]);
+        assert_eq!(counted(&meters), lines.concat());
+    }
+
+    #[tokio::test]
+    async fn a_request_whose_caller_gives_up_is_counted() {
+        let (judges, judge) = judges();
+        let meters = Arc::<Meters>::default();
+        let judges = judges.with_meters(Arc::clone(&meters));
+        let advisor = Advisor::Configured;
+        {
+            let mut asking = pin!(ask(&judges, &advisor, "hang"));
+            while judge.calls.load(Ordering::SeqCst) == 0 {
+                assert!(futures::poll!(asking.as_mut()).is_pending());
+            }
+        }
+        let abandoned = "judge_requests_total{outcome=\"abandoned\",paid_by=\"service\"} 1".to_owned();
+        assert!(counted(&meters).contains(&abandoned), "{:?}", counted(&meters));
+        assert_eq!(ask(&judges, &advisor, "choose").await, Ok(1), "nobody waited long, so the model is not skipped");
     }
 
     #[tokio::test]

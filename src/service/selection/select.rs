@@ -22,7 +22,7 @@ use crate::service::access::switches::Switches;
 use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::ports::{OfferedTools, SelectionEvent, SelectionEventKind, ToolIndex};
 use crate::service::publishing::meta_tokens::MetaTokens;
-use crate::service::records::metrics::{SelectionFigures, SelectionKind};
+use crate::service::records::metrics::{Meters, SelectionFigures, SelectionKind};
 use crate::service::records::record::Recorder;
 use crate::service::selection::builtins::{BuiltinFamilies, BuiltinTexts};
 use crate::service::selection::chats::Chats;
@@ -120,6 +120,7 @@ impl Select {
 
     async fn run(&self, request: SelectRequest, principal: &Principal, view: &View, trace: Option<&Mutex<Trace>>) -> Selection {
         let started = Instant::now();
+        let running = Running { meters: self.recorder.meters(), started, counts: trace.is_none() };
         let mut offer = Offer::of(&request, &self.current, principal, view);
         let mut warnings = std::mem::take(&mut offer.warnings);
         let called = called(request.turns.iter().flat_map(|turn| turn.called.iter().map(String::as_str)), &offer, view);
@@ -184,6 +185,7 @@ impl Select {
             tokens_after,
         };
         let id = Uuid::now_v7().to_string();
+        running.end();
         if trace.is_none() {
             let recorded = shadow.as_ref().map_or(&answer.tools, |shadow| &shadow.tools);
             self.record(&id, &message, &chosen, recorded, &figures, arm.filter(|_| whole != Some(Whole::Shadow)));
@@ -318,6 +320,27 @@ impl Select {
         let rivals = chosen.plain.iter().map(|&(position, score)| (tools[position as usize].id.clone(), score)).collect();
         let lesson = self.recorder.lesson(of_chat, (id, chosen.vector.as_deref(), chosen.leans), (first, rivals));
         self.recorder.record_selection(event, principal, (request.message.as_deref(), lesson));
+    }
+}
+
+/// A selection that has not ended. If it is dropped before, the caller has disconnected.
+struct Running<'a> {
+    meters: &'a Meters,
+    started: Instant,
+    counts: bool,
+}
+
+impl Running<'_> {
+    fn end(mut self) {
+        self.counts = false;
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        if self.counts {
+            self.meters.selection_abandoned(self.started);
+        }
     }
 }
 

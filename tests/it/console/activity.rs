@@ -69,7 +69,16 @@ async fn events_are_filtered_and_a_chat_is_told_in_order() {
     let rest = format!("/v1/admin/events?chat=chat-1&principal=user:anna&before={}", first["next"]);
     let (_, rest) = administer(&service, Method::GET, &rest, &json!({})).await;
     assert_eq!((rest["events"].as_array().unwrap().len(), &rest["next"]), (1, &json!(null)), "{rest}");
-    for (field, value) in [("principal", "nobody+knows"), ("tool", "none"), ("outcome", "odd"), ("limit", "0"), ("other", "1")] {
+    let invalid = [
+        ("principal", "nobody+knows"),
+        ("tool", "none"),
+        ("outcome", "odd"),
+        ("outcome", "limited"),
+        ("outcome", "input_required"),
+        ("limit", "0"),
+        ("other", "1"),
+    ];
+    for (field, value) in invalid {
         let (status, problem) = administer(&service, Method::GET, &format!("/v1/admin/events?{field}={value}"), &json!({})).await;
         assert_eq!((status, &problem["parameter"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!(field)), "{problem}");
     }

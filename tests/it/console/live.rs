@@ -101,7 +101,7 @@ async fn a_stream_contains_each_event_as_the_list_does() {
     let request = with_key(&service, Method::GET, STREAM, ADMIN).header("last-event-id", seen[1]["id"].to_string());
     assert_eq!(Stream::open(request).await.event().await.1, seen[2]);
     assert_eq!(Stream::of(&service, &format!("?after={first}")).await.event().await.1, seen[0]);
-    for query in ["?outcome=odd", "?principal=nobody+knows", "?limit=3"] {
+    for query in ["?outcome=odd", "?outcome=limited", "?principal=nobody+knows", "?limit=3"] {
         let (status, problem) = administer(&service, Method::GET, &format!("{STREAM}{query}"), &json!({})).await;
         assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{problem}");
     }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use futures::future::join_all;
-use reqwest::{Client, StatusCode};
+use reqwest::{Client, Method, StatusCode};
 use serde_json::{Value, json};
 
 use super::model::{Reply, chooses, configured, providers};
@@ -162,6 +162,54 @@ async fn a_model_that_hangs_costs_the_deadline_and_one_that_is_gone_nothing() {
     let judged = filter(&gone, message("send an email to Anna", "always")).await;
     assert!(warnings(&judged)[0].contains("can't be reached"), "{judged}");
     assert_eq!(judged["tools"], filter(&gone, message("send an email to Anna", "off")).await["tools"]);
+}
+
+/// The value of a metric.
+async fn metric(service: &Running, name: &str) -> f64 {
+    let lines = lines_of_metrics(service).await;
+    let value = lines.iter().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    value.unwrap_or_else(|| panic!("no {name} in {lines:#?}")).parse().unwrap()
+}
+
+async fn lines_of_metrics(service: &Running) -> Vec<String> {
+    let text = service.request(Method::GET, "/metrics").send().await.unwrap().text().await.unwrap();
+    text.lines().map(str::to_owned).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_whose_caller_gives_up_is_counted() {
+    let model = model(|_| Reply::Hang);
+    let service = service(configured(&model)).await;
+    let request = service.request(Method::POST, "/v1/filter").json(&message("send an email to Anna", "always")).send();
+    let request = tokio::spawn(request);
+    eventually("a question to the model", async || !model.seen().is_empty()).await;
+    request.abort();
+    for name in [
+        "toolsieve_selections_total{kind=\"abandoned\"}",
+        "toolsieve_selection_duration_seconds_count",
+        "toolsieve_judge_requests_total{outcome=\"abandoned\",paid_by=\"service\"}",
+        "toolsieve_http_requests_total{route=\"/v1/filter\",method=\"POST\",status=\"4xx\"}",
+    ] {
+        // The last of them has no series before its first request.
+        eventually(name, async || lines_of_metrics(&service).await.contains(&format!("{name} 1"))).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_that_fails_does_not_degrade_the_selection() {
+    let model = model(|_| Reply::Status(500, String::new()));
+    let service = service(configured(&model)).await;
+    let answer = filter(&service, message("send an email to Anna", "always")).await;
+    assert!(warnings(&answer)[0].contains("500"), "{answer}");
+    for (name, value) in [
+        ("toolsieve_selections_total{kind=\"chosen\"}", 1.0),
+        ("toolsieve_selections_total{kind=\"degraded\"}", 0.0),
+        ("toolsieve_judge_requests_total{outcome=\"failed\",paid_by=\"service\"}", 1.0),
+        ("toolsieve_judge_requests_total{outcome=\"failed\",paid_by=\"user\"}", 0.0),
+    ] {
+        let counted = metric(&service, name).await;
+        assert!((counted - value).abs() < 0.01, "{name} is {counted}");
+    }
 }
 
 /// On an address where nobody listens any more.

@@ -41,7 +41,7 @@ pub(in crate::http) struct EventParameters {
     pub(in crate::http) principal: Option<String>,
     /// A tool of the event: its published name, or `SERVER/TOOL`.
     pub(in crate::http) tool: Option<String>,
-    /// The outcome of a call: `success`, `tool_error`, `rejected`, `failed`, `cancelled`, `limited` or `input_required`.
+    /// The outcome of a call: `success`, `tool_error`, `rejected`, `failed` or `cancelled`.
     pub(in crate::http) outcome: Option<String>,
     /// Only events before this number: the value of `next` in the previous response.
     pub(in crate::http) before: Option<u64>,
@@ -59,7 +59,7 @@ pub(in crate::http) struct StreamParameters {
     pub(in crate::http) principal: Option<String>,
     /// A tool of the event: its published name, or `SERVER/TOOL`.
     pub(in crate::http) tool: Option<String>,
-    /// The outcome of a call: `success`, `tool_error`, `rejected`, `failed`, `cancelled`, `limited` or `input_required`.
+    /// The outcome of a call: `success`, `tool_error`, `rejected`, `failed` or `cancelled`.
     pub(in crate::http) outcome: Option<String>,
     /// Begin with the events after this number. By default, the stream begins with the events after the request.
     pub(in crate::http) after: Option<u64>,
@@ -93,7 +93,7 @@ pub(in crate::http) struct EventBody {
     /// For a selection that kept all tools: their number. `tools` is empty then.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::http) kept_all: Option<u64>,
-    /// For a call: `success`, `tool_error`, `rejected`, `failed`, `cancelled`, `limited` or `input_required`.
+    /// For a call: `success`, `tool_error`, `rejected`, `failed` or `cancelled`. Other outcomes are only in the audit log.
     #[serde(skip_serializing_if = "Option::is_none")]
     outcome: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -266,8 +266,9 @@ impl EventParameters {
     /// A principal, a tool or an outcome that can't exist, or a limit out of its range.
     pub(in crate::http) fn read(self, state: &State) -> Result<EventQuery, Problem> {
         let outcome = self.outcome.map(|name| {
-            let detail = "outcome is success, tool_error, rejected, failed, cancelled, limited or input_required.";
-            CallOutcome::of_name(&name).ok_or_else(|| Problem::invalid("outcome", detail))
+            let detail = "outcome is success, tool_error, rejected, failed or cancelled. The audit log also contains calls with the \
+                          outcomes limited and input_required.";
+            CallOutcome::of_name(&name).filter(|outcome| outcome.is_event()).ok_or_else(|| Problem::invalid("outcome", detail))
         });
         let tool = self.tool.map(|name| {
             let detail = || format!("There is no tool `{name}`: write its published name, or server/tool.");

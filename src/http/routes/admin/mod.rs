@@ -36,7 +36,7 @@ use crate::http::state::State;
 use crate::service::records::usage::quantiles;
 
 /// The period of a query that names no start.
-pub(in crate::http) const DEFAULT_SPAN: Duration = Duration::from_hours(30 * 24);
+const DEFAULT_SPAN: Duration = Duration::from_hours(30 * 24);
 
 described! {
     /// Where an entry is managed. The API can't change entries that a `file` defines.

@@ -80,13 +80,13 @@ struct ArmBody {
     arm: &'static str,
     sessions: u64,
     selections: Option<f64>,
-    /// Number of Toolsieve's tools in the first selection.
+    /// Number of Toolsieve's tools in the first selection. In shadow mode, the number that would have been selected.
     initial_tools: Option<f64>,
-    /// Number of Toolsieve's tools in the last selection.
+    /// Number of Toolsieve's tools in the last selection. In shadow mode, the number that would have been selected.
     final_tools: Option<f64>,
     /// Tokens per selection if all of Toolsieve's definitions had been offered.
     tokens_before: Option<f64>,
-    /// Tokens of the definitions that were offered.
+    /// Tokens of the definitions that were offered. In shadow mode, these are all definitions.
     tokens_after: Option<f64>,
     finds: Option<f64>,
     /// Share of searches whose best tool had not been offered.
