@@ -145,7 +145,7 @@ pub(super) async fn answers(settings: &Settings, kept: &Kept) -> Result<Known, F
     {
         match event {
             ServerEvent::Listed(listing) if waiting.remove(&listing.server) => listings.push(listing),
-            ServerEvent::Failed { server, reason } if waiting.remove(&server) => missing.push((server, reason)),
+            ServerEvent::Failed { server, reason, .. } if waiting.remove(&server) => missing.push((server, reason)),
             _ => {}
         }
     }

@@ -111,7 +111,7 @@ pub(super) async fn respond(
             Ok(HttpResponse::Ok().json(answer))
         }
         Ran::Call(name, arguments) => {
-            let tool = state.execute.find_by_name(&name, &caller.0).await?;
+            let tool = state.execute.find_by_name(&name, &caller.0, || execute::headers(caller, request)).await?;
             Ok(execute::call(state, &tool, &arguments, context, caller, request).await)
         }
     }

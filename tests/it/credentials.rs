@@ -352,6 +352,31 @@ async fn tools_come_with_the_first_user_where_nobody_else_may_list() {
     assert_eq!(call(&service, "anna", "/shared/echo").await.0, StatusCode::OK);
 }
 
+/// Every call said that the server had not listed its tools yet.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_lists_the_tools_of_a_server_that_was_off() {
+    let (http, refusing) = (HttpServer::start(&["key=right-key"]), HttpServer::start(&["key=right-key", "call-status=401"]));
+    let url = |server: &HttpServer| format!("http://127.0.0.1:{}/mcp", server.port);
+    let entry = |server: &HttpServer| json!({"type": "http", "url": url(server), "headers": {"X-Key": "{{secret.key}}"}});
+    let servers = json!({"own": entry(&http), "refusing": entry(&refusing)});
+    let environment = vec![("TOOLSIEVE_ACCESS__TRUST_USERS", "true"), ("TOOLSIEVE_ADMIN_KEY", ADMIN), ("TOOLSIEVE_SECRETS_KEY", KEY)];
+    let service = Start { servers, key: Some(keys::KEY), environment, from_files: true, ..Start::default() }.start().await;
+    for server in ["own", "refusing"] {
+        give(&service, "anna", &format!("{server}/key"), "right-key").await;
+    }
+    eventually("its tools are there", async || call(&service, "anna", "/own/echo").await.0 == StatusCode::OK).await;
+    for enabled in [false, true] {
+        let (status, view) = administer(&service, Method::PATCH, "/v1/admin/servers/own", &json!({"enabled": enabled})).await;
+        assert_eq!((status, &view["enabled"]), (StatusCode::OK, &json!(enabled)), "{view}");
+    }
+    let (status, body) = call(&service, "anna", "/own/echo").await;
+    assert_eq!(status, StatusCode::OK, "{body}");
+    // A secret that is rejected later needs the same remedy as one that is rejected at once.
+    let (status, body) = call(&service, "anna", "/refusing/echo").await;
+    assert_eq!((status, &body["code"]), (StatusCode::SERVICE_UNAVAILABLE, &json!("server_unavailable")), "{body}");
+    assert!(body["detail"].as_str().unwrap().contains("set another one"), "{body}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn secrets_belong_to_users_and_named_keys_and_only_to_servers_that_need_them() {
     let servers = json!({"mine": personal(&["list=small"]), "other": stdio(&["list=small"])});

@@ -124,6 +124,17 @@ async fn servers_of_the_file_can_be_switched_and_restarted_and_nothing_else() {
     }
 }
 
+/// The former entry was started, with its former variables.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_changes_while_it_is_off_starts_as_the_file_says() {
+    let service = start(&[]).await;
+    assert_eq!(switch(&service, "time", false).await.0, StatusCode::OK);
+    service.configure(&json!({"time": stdio(&["list=mail"])}));
+    service.reload.reload(Trigger::Files).await;
+    assert_eq!(switch(&service, "time", true).await.0, StatusCode::OK);
+    eventually("the tools of the new entry", async || published(&service.get("/openapi.json").await.1).contains("time__list_emails")).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_replaces_the_process() {
     let servers = json!({"one": stdio(&[])});

@@ -318,7 +318,7 @@ async fn a_listing_that_comes_before_its_server_is_expected_is_not_lost() {
     }
     events.send(ServerEvent::Removed { server: "gamma".into() }).await.unwrap();
     // The queue has room for one, so everything before the removal has been handled then.
-    events.send(ServerEvent::Failed { server: "alpha".into(), reason: "a test".into() }).await.unwrap();
+    events.send(ServerEvent::Failed { server: "alpha".into(), reason: "a test".into(), is_connected: false }).await.unwrap();
     eventually("only the expected server is there", async || when(names(), |names| names == &["alpha"]).map_err(|all| all.join(" "))).await;
     configured.send_replace(of(&["alpha", "beta", "gamma"]));
     eventually("the early one is there, and the removed one is not", async || {

@@ -267,6 +267,9 @@ impl Behaviour {
         if self.options.has("no-list") {
             return;
         }
+        if let Some(milliseconds) = self.options.number("slow-list") {
+            std::thread::sleep(Duration::from_millis(milliseconds as u64));
+        }
         let mut tools: Vec<Value> = match (self.options.value("file"), self.options.value("list")) {
             // Read every time, so that a test can change what is listed.
             (Some(path), _) => serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap(),

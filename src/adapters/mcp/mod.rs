@@ -67,6 +67,7 @@ const GIVE_WAY: Duration = Duration::from_secs(1);
 /// Retry-After for a call whose connection was lost.
 const AFTER_LOSS: Duration = Duration::from_secs(1);
 const INTERNAL_ERROR: i64 = -32603;
+const INVALID_PARAMS: i64 = -32602;
 
 /// Shared options of all servers.
 pub struct Options {
@@ -185,14 +186,7 @@ impl McpServers {
                 Ok(held) => held,
                 // The server was reconfigured in the meantime; use the new settings.
                 Err(NoLink::Retired) => continue,
-                Err(NoLink::Unavailable { reason, retry_after }) => {
-                    return Err(CallError::Unavailable { reason, retry_after, sent: false });
-                }
-                Err(NoLink::NotLetIn { challenge: Some(challenge), .. }) => return Err(CallError::Challenged(challenge)),
-                Err(NoLink::NotLetIn { reason, .. }) => return Err(CallError::NotLetIn { reason, retry_after: server::SHORT_RETRY }),
-                Err(NoLink::TooManyUsers { limit, of }) => {
-                    return Err(CallError::TooManyUsers { limit, of, retry_after: server::START_RETRY });
-                }
+                Err(no_link) => return Err(unlinked(no_link)),
             };
             let forwarded = settings.remote.forwarding.as_ref().map(|rules| {
                 let mut headers = rules.select(&context.headers, &self.token_headers.load());
@@ -223,6 +217,13 @@ impl McpServers {
             };
             let (reason, sent) = match error {
                 LinkError::Protocol { code, message, data } => return Err(CallError::Protocol { code, message, data }),
+                LinkError::Rejected { code, message, data } => {
+                    // Another server, with another protocol version, may have replaced this one.
+                    if code != INVALID_PARAMS {
+                        held.link.exchange.suspect.notify_one();
+                    }
+                    return Err(CallError::Protocol { code, message, data });
+                }
                 LinkError::TooLarge { limit } => return Err(CallError::TooLarge { limit }),
                 LinkError::Challenged(challenge) => return Err(CallError::Challenged(challenge)),
                 error @ LinkError::Refused(_) if error.is_of_proxy() => {
@@ -231,7 +232,16 @@ impl McpServers {
                     let sent = !matches!(error, LinkError::Refused(StatusCode::SERVICE_UNAVAILABLE));
                     (error.to_string(), sent)
                 }
-                LinkError::Refused(status) => return Err(CallError::Refused { status: status.as_u16() }),
+                // The server no longer accepts the user's secret, with which it accepted the connection.
+                error @ LinkError::Refused(StatusCode::UNAUTHORIZED) if !settings.per_user.is_empty() => {
+                    return Err(CallError::NotLetIn { reason: error.to_string(), retry_after: server::SHORT_RETRY });
+                }
+                LinkError::Refused(status) => {
+                    if status == StatusCode::BAD_REQUEST {
+                        held.link.exchange.suspect.notify_one();
+                    }
+                    return Err(CallError::Refused { status: status.as_u16() });
+                }
                 LinkError::Unusable(message) => return Err(CallError::Protocol { code: INTERNAL_ERROR, message, data: None }),
                 LinkError::Closed { reason, sent } => {
                     held.link.exchange.suspect.notify_one();
@@ -258,6 +268,17 @@ impl McpServers {
 
     fn tasks(&self) -> MutexGuard<'_, IndexMap<ServerName, Task>> {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The error of a call without a link. The server has not received the call.
+fn unlinked(no_link: NoLink) -> CallError {
+    match no_link {
+        NoLink::Retired => CallError::Unavailable { reason: "it is restarting".to_owned(), retry_after: server::SHORT_RETRY, sent: false },
+        NoLink::Unavailable { reason, retry_after } => CallError::Unavailable { reason, retry_after, sent: false },
+        NoLink::NotLetIn { challenge: Some(challenge), .. } => CallError::Challenged(challenge),
+        NoLink::NotLetIn { reason, .. } => CallError::NotLetIn { reason, retry_after: server::SHORT_RETRY },
+        NoLink::TooManyUsers { limit, of } => CallError::TooManyUsers { limit, of, retry_after: server::START_RETRY },
     }
 }
 
@@ -405,6 +426,23 @@ impl ToolServers for McpServers {
                 tracing::info!(server = %server.name, ?error, "could not list the server's tools over a user's connection");
             }
         });
+    }
+
+    async fn introduce_for_call(
+        &self,
+        server: &ServerName,
+        principal: &PrincipalId,
+        credentials: &Credentials,
+        until: Instant,
+    ) -> Result<(), CallError> {
+        let server = self.servers.load().get(server).cloned().ok_or(CallError::UnknownServer)?;
+        if server.is_linked() {
+            return Ok(());
+        }
+        let held = self.users.link(&server, credentials.owner(principal), credentials, None, until).await.map_err(unlinked)?;
+        // A connection that existed before lists again. A new one may list twice.
+        held.link.exchange.changed.notify_one();
+        Ok(())
     }
 
     async fn shut_down(&self) {

@@ -20,7 +20,7 @@ use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::pages::browser::Fields;
 use crate::http::problem::{Code, Problem};
-use crate::http::routes::execute::context;
+use crate::http::routes::execute::{context, headers};
 use crate::http::state::State;
 
 /// Number of parameters with a field of their own.
@@ -46,7 +46,7 @@ pub(super) async fn show(state: web::Data<State>, caller: Caller, request: HttpR
         return visit.page(Place::Tools, &title, &body);
     }
     let id = state.tool_admin.named(query.text("server"), query.text("tool"));
-    match state.execute.find_by_id(&id, &caller.0).await {
+    match state.execute.find_by_id(&id, &caller.0, || headers(&caller, &request)).await {
         Ok(tool) => page(visit, &tool, &query, &Outcome::default()),
         Err(error) => visit.failed(&Problem::from(error)),
     }
@@ -59,7 +59,7 @@ pub(super) async fn run(state: web::Data<State>, caller: Caller, request: HttpRe
         Err(elsewhere) => return elsewhere,
     };
     let id = state.tool_admin.named(fields.text("server"), fields.text("tool"));
-    let tool = match state.execute.find_by_id(&id, &caller.0).await {
+    let tool = match state.execute.find_by_id(&id, &caller.0, || headers(&caller, &request)).await {
         Ok(tool) => tool,
         Err(error) => return visit.failed(&Problem::from(error)),
     };

@@ -352,10 +352,10 @@ impl Handler {
     }
 
     async fn find_for_call(&self, name: &str) -> Result<Arc<Tool>, ExecuteError> {
-        let principal = &self.caller.principal;
+        let (principal, headers) = (&self.caller.principal, || http::HeaderMap::clone(&self.caller.headers));
         match &self.server {
-            Some(server) => self.state.execute.find_by_id(&ToolId::new(server.clone(), name), principal).await,
-            None => self.state.execute.find_by_name(name, principal).await,
+            Some(server) => self.state.execute.find_by_id(&ToolId::new(server.clone(), name), principal, headers).await,
+            None => self.state.execute.find_by_name(name, principal, headers).await,
         }
     }
 

@@ -69,7 +69,7 @@ pub async fn execute_single(
 }
 
 async fn run(state: &State, caller: &Caller, request: &HttpRequest, tool: ToolId, body: &[u8]) -> Result<HttpResponse, Problem> {
-    let tool = state.execute.find_by_id(&tool, &caller.0).await?;
+    let tool = state.execute.find_by_id(&tool, &caller.0, || headers(caller, request)).await?;
     Ok(call(state, &tool, arguments(body)?, context(caller, request), caller, request).await)
 }
 

@@ -189,10 +189,14 @@ impl Refresh {
             match event {
                 ServerEvent::Listed(listing) => self.listed(New { listing, list: None }).await,
                 ServerEvent::ListedForUser { listing, list } => self.listed(New { listing, list: Some(list) }).await,
-                ServerEvent::Failed { server, reason } => {
+                ServerEvent::Failed { server, reason, is_connected } => {
                     self.publish_built().await;
                     let kept = self.current.snapshot().server(server.as_str()).map_or(0, |known| known.tools.len());
-                    tracing::warn!(%server, reason, kept_tools = kept, "server is not available; retrying");
+                    if is_connected {
+                        tracing::warn!(%server, reason, kept_tools = kept, "server could not list its tools again; retrying");
+                    } else {
+                        tracing::warn!(%server, reason, kept_tools = kept, "server is not available; retrying");
+                    }
                 }
                 ServerEvent::Removed { server } => {
                     self.publish_built().await;

@@ -236,6 +236,8 @@ impl Reload {
                 }
                 let is_same = !is_renewed && keys.is_empty() && are_same(&former.servers, &merged.servers) && *self.known() == merged.known;
                 if is_same && !has_failed && trigger == Trigger::Files {
+                    // Entries of switched-off servers may differ. They apply once the servers are switched on.
+                    (last.of_file, last.keys) = (settings.live, settings.keys);
                     return;
                 }
                 for warning in warnings {

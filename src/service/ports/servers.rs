@@ -82,6 +82,20 @@ pub trait ToolServers: Send + Sync {
     /// Lists the tools of an unlisted server in the background, with the credentials of a permitted caller.
     fn introduce(&self, _server: &ServerName, _principal: &PrincipalId, _credentials: Arc<Credentials>) {}
 
+    /// Like [`Self::introduce`], for a call that waits for the list. Returns once the caller's connection stands; the list follows.
+    ///
+    /// # Errors
+    /// [`CallError`], if there is no connection until then. The call itself was not sent.
+    async fn introduce_for_call(
+        &self,
+        _server: &ServerName,
+        _principal: &PrincipalId,
+        _credentials: &Credentials,
+        _until: Instant,
+    ) -> Result<(), CallError> {
+        Ok(())
+    }
+
     /// Ends all connections and child processes.
     async fn shut_down(&self);
 }
@@ -322,8 +336,9 @@ pub enum ServerEvent {
     /// A user's connection has listed the tools of a server without a shared connection. `listing` is merged from all users' lists of this
     /// process, and may be the same as before.
     ListedForUser { listing: ServerListing, list: UserList },
-    /// An attempt to connect or to list tools failed, and a retry is scheduled. The last valid listing still applies.
-    Failed { server: ServerName, reason: String },
+    /// An attempt to connect or to list tools failed, and a retry is scheduled. The last valid listing still applies. On a connected
+    /// server, calls still work.
+    Failed { server: ServerName, reason: String, is_connected: bool },
     /// The server was removed from the configuration.
     Removed { server: ServerName },
 }

@@ -97,10 +97,22 @@ async fn a_server_that_falls_silent_is_noticed() {
     let process = nix::unistd::Pid::from_raw(i32::try_from(http.process.id()).unwrap());
     nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGSTOP).unwrap();
     let reason = server.failed("test").await;
-    assert_eq!(reason, "no list of tools within 0.3 s");
+    assert_eq!(reason, "no list of tools within 1 s");
     nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGCONT).unwrap();
     server.listed("test").await;
     server.call("echo", json!({})).await;
+}
+
+/// Its connection was closed again and again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_list_is_no_broken_stream() {
+    let http = HttpServer::sse(&["slow-list=300"]);
+    let timing = Timing { refresh: Duration::from_millis(50), list_timeout: Duration::from_millis(100), ..QUICK };
+    let mut server = start_with(vec![http.sse_settings("test", &[])], timing, false);
+    server.listed("test").await;
+    eventually("more lists", async || server.text("lists", json!({})).await.parse::<usize>().unwrap() >= 3).await;
+    let state = server.state("test");
+    assert_eq!((state.phase, state.error), (ServerPhase::Connected, None));
 }
 
 /// One refused post closed the connection, and with it the calls of everybody else.

@@ -481,8 +481,9 @@ fn without_id(message: &[u8]) -> Option<String> {
     answer.id.is_none().then_some(answer.error.message)
 }
 
-fn kind(response: &Response) -> Option<&str> {
-    response.headers().get(CONTENT_TYPE)?.to_str().ok()
+/// The content type, in lower case.
+fn kind(response: &Response) -> Option<String> {
+    response.headers().get(CONTENT_TYPE)?.to_str().ok().map(str::to_ascii_lowercase)
 }
 
 /// The innermost cause of an error, which is the most specific one.

@@ -109,6 +109,8 @@ struct TicketState {
     listeners: Listeners,
     answer: Mutex<Option<Answer>>,
     sending: AtomicU8,
+    /// Whether the server rejected the HTTP request itself.
+    is_rejected: AtomicBool,
     /// The number of server requests that the caller has not answered yet.
     asked: AtomicUsize,
 }
@@ -133,6 +135,7 @@ impl Ticket {
             listeners,
             answer: Mutex::new(None),
             sending: AtomicU8::new(QUEUED),
+            is_rejected: AtomicBool::new(false),
             asked: AtomicUsize::new(0),
         }))
     }
@@ -161,6 +164,15 @@ impl Ticket {
     /// session.
     pub(in crate::adapters::mcp) fn refuse(&self) -> bool {
         self.0.sending.compare_exchange(SENT, REFUSED, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Call this if the server rejects the posted request as a bad one (HTTP 400).
+    pub(in crate::adapters::mcp) fn reject(&self) {
+        self.0.is_rejected.store(true, Ordering::Release);
+    }
+
+    pub(in crate::adapters::mcp) fn is_rejected(&self) -> bool {
+        self.0.is_rejected.load(Ordering::Acquire)
     }
 
     /// Prevents the request from being sent. Returns `false` if it may have been sent already.
@@ -253,6 +265,8 @@ pub(in crate::adapters::mcp) struct Exchange {
     pub(in crate::adapters::mcp) changed: Notify,
     /// Notified when an error suggests that the connection is dead.
     pub(in crate::adapters::mcp) suspect: Notify,
+    /// Notified when the server has described itself differently in another session.
+    pub(in crate::adapters::mcp) outdated: Notify,
     /// Pending notifications about prompts and resources.
     pub(in crate::adapters::mcp) news: Pending,
     /// Whether a tool has arguments that HTTP headers must repeat.

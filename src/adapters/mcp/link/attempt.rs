@@ -63,6 +63,7 @@ impl Attempt<'_> {
             Ok(Ok(connection)) => return Ok(connection),
             result => result,
         };
+        let is_late = result.is_err();
         let (mut next, mut at_once) = (Era::usual(&self.settings.transport), false);
         let mut challenge = None;
         let mut reason = if let Ok(Err(error)) = result {
@@ -79,7 +80,8 @@ impl Attempt<'_> {
             format!("no answer within {} s", self.settings.start_timeout.as_secs_f64())
         };
         if let Some(child) = &mut child {
-            if let Ok(how) = timeout(LAST_WORDS, child.exited()).await {
+            // After the time limit, the process ends only because its pipes were closed.
+            if !is_late && let Ok(how) = timeout(LAST_WORDS, child.exited()).await {
                 reason = how;
                 at_once = false;
             }

@@ -31,6 +31,9 @@ pub(in crate::adapters::mcp) enum LinkError {
     /// The response is invalid, for this reason.
     #[error("{0}")]
     Unusable(String),
+    /// The server rejected the HTTP request itself (400) with this error, for example because of the protocol version.
+    #[error("error {code}: {message}")]
+    Rejected { code: i64, message: String, data: Option<Box<Value>> },
     #[error("error {code}: {message}")]
     Protocol { code: i64, message: String, data: Option<Box<Value>> },
     #[error("the answer is larger than {limit} bytes")]

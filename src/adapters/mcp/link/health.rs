@@ -1,14 +1,16 @@
 //! Health checks. A hung stdio server keeps its process and its pipes, so only a ping detects it. A remote server is asked for its list
 //! of tools.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use rmcp::model::{ClientRequest, PingRequest};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::adapters::mcp::exchange::{Listeners, Purpose};
 use crate::adapters::mcp::link::error::LinkError;
 use crate::adapters::mcp::link::link::{Link, Wire};
+use crate::adapters::mcp::link::list::{ListError, Tools, list};
 use crate::adapters::mcp::timing::Timing;
 
 /// Number of consecutive unanswered pings after which a server is considered hung.
@@ -21,12 +23,19 @@ const UNANSWERED: u32 = 3;
 #[derive(Debug, Default)]
 pub(in crate::adapters::mcp) struct Doubts {
     since: Option<Instant>,
+    /// Whether a list was rejected as by another server.
+    is_rejected: bool,
 }
 
 impl Doubts {
     /// Records an answer of the server.
     pub(in crate::adapters::mcp) fn end(&mut self) {
-        self.since = None;
+        *self = Self::default();
+    }
+
+    /// Records that the server rejected a list as if it were another one. Returns whether it had rejected one before.
+    pub(in crate::adapters::mcp) fn are_confirmed(&mut self) -> bool {
+        std::mem::replace(&mut self.is_rejected, true)
     }
 
     /// Records a failed check. Returns whether the connection counts as lost.
@@ -37,6 +46,35 @@ impl Doubts {
     /// The time at which the connection counts as lost even if calls are running; `None` without doubts.
     pub(in crate::adapters::mcp) fn until(&self, call_timeout: Duration) -> Option<Instant> {
         self.since.map(|since| since + call_timeout)
+    }
+}
+
+/// Why a list is not there in time.
+#[derive(Debug)]
+pub(in crate::adapters::mcp) struct Late {
+    pub(in crate::adapters::mcp) after: Duration,
+    /// Whether the server has sent anything meanwhile.
+    pub(in crate::adapters::mcp) was_heard: bool,
+}
+
+/// Lists the tools within `limit`. Gives up after `silence` if the server has sent nothing since the start of the list.
+pub(in crate::adapters::mcp) async fn list_in_time(
+    link: &Link,
+    silence: Duration,
+    limit: Duration,
+) -> Result<Result<Tools, ListError>, Late> {
+    let begun = Instant::now();
+    let mut listing = pin!(list(link));
+    let mut after = silence.min(limit);
+    loop {
+        if let Ok(listed) = timeout_at(begun + after, &mut listing).await {
+            return Ok(listed);
+        }
+        let was_heard = link.exchange.was_heard_since(begun);
+        if !was_heard || after == limit {
+            return Err(Late { after, was_heard });
+        }
+        after = limit;
     }
 }
 
@@ -90,5 +128,13 @@ mod tests {
         assert!(doubts.are_final(at(60), false, limit));
         doubts.end();
         assert!(!doubts.are_final(at(61), false, limit));
+    }
+
+    #[test]
+    fn one_rejected_list_ends_no_connection() {
+        let mut doubts = Doubts::default();
+        assert!(!doubts.are_confirmed() && doubts.are_confirmed());
+        doubts.end();
+        assert!(!doubts.are_confirmed(), "a list has come in between");
     }
 }

@@ -157,6 +157,7 @@ impl Link {
         abandoned.id = None;
         match ticket.take() {
             Some(Answer::Result { result, bytes }) => Ok(Reply { result, bytes }),
+            Some(Answer::Error { code, message, data }) if ticket.is_rejected() => Err(LinkError::Rejected { code, message, data }),
             Some(Answer::Error { code, message, data }) => Err(LinkError::Protocol { code, message, data }),
             Some(Answer::TooLarge { limit }) => Err(LinkError::TooLarge { limit }),
             Some(Answer::Malformed) => {

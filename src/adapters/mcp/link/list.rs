@@ -23,6 +23,9 @@ const MAX_EMPTY_PAGES: usize = 10;
 /// Maximum nesting depth of a definition. JSON parsers, here and in clients, stop at 128 levels.
 const MAX_DEPTH: usize = 100;
 const METHOD_NOT_FOUND: i64 = -32601;
+/// Errors of a server that does not know the request in this form: invalid request, unknown method, invalid parameters, unsupported
+/// protocol version.
+const NOT_UNDERSTOOD: [i64; 4] = [-32600, METHOD_NOT_FOUND, -32602, -32022];
 
 /// A server's tools as sent.
 #[derive(Debug, Default, PartialEq)]
@@ -35,6 +38,9 @@ pub(in crate::adapters::mcp) struct Tools {
 pub(in crate::adapters::mcp) enum ListError {
     #[error("listing the tools failed: {0}")]
     Link(#[from] LinkError),
+    /// The server answered the request for another than the first page with an error.
+    #[error("listing the tools failed: {0}")]
+    LaterPage(LinkError),
     #[error("the response to tools/list has no list of tools")]
     NoList,
 }
@@ -46,7 +52,17 @@ impl ListError {
         match self {
             Self::Link(LinkError::Refused(StatusCode::NOT_FOUND | StatusCode::GONE)) => true,
             Self::Link(error) => error.is_of_proxy(),
-            Self::NoList => false,
+            Self::LaterPage(_) | Self::NoList => false,
+        }
+    }
+
+    /// Whether another server seems to respond at the address, with another protocol version or in another session: it does not understand
+    /// the first request, with which the connection began.
+    pub(in crate::adapters::mcp) fn shows_replacement(&self) -> bool {
+        match self {
+            Self::Link(LinkError::Rejected { .. } | LinkError::Refused(StatusCode::BAD_REQUEST)) => true,
+            Self::Link(LinkError::Protocol { code, .. }) => NOT_UNDERSTOOD.contains(code),
+            Self::Link(_) | Self::LaterPage(_) | Self::NoList => false,
         }
     }
 }
@@ -64,7 +80,14 @@ pub(in crate::adapters::mcp) async fn list(link: &Link) -> Result<Tools, ListErr
             match link.request(ClientRequest::ListToolsRequest(request), Purpose::List, Listeners::default()).await {
                 Ok(reply) => reply,
                 // The server has only prompts or resources.
-                Err(LinkError::Protocol { code: METHOD_NOT_FOUND, .. }) if !link.has_tools => return Ok(Tools::default()),
+                Err(LinkError::Protocol { code: METHOD_NOT_FOUND, .. } | LinkError::Rejected { code: METHOD_NOT_FOUND, .. })
+                    if !link.has_tools =>
+                {
+                    return Ok(Tools::default());
+                }
+                Err(error @ (LinkError::Protocol { .. } | LinkError::Rejected { .. })) if collected.pages > 0 => {
+                    return Err(ListError::LaterPage(error));
+                }
                 Err(error) => return Err(error.into()),
             };
         cursor = collected.add(&page, bytes)?;
@@ -258,6 +281,24 @@ mod tests {
         assert_eq!((pages, large.found.tools.len()), (6, 6));
         assert_eq!(large.found.skipped[0].reason, "more than 64 MiB");
         assert!(matches!(Collected::default().add_page(&json!({"tools": {}}), 100), Err(ListError::NoList)));
+    }
+
+    #[test]
+    fn an_error_for_the_first_page_may_come_from_another_server() {
+        let protocol = |code: i64| LinkError::Protocol { code, message: String::new(), data: None };
+        let rejected = || LinkError::Rejected { code: -32000, message: String::new(), data: None };
+        for (error, is_shown) in [
+            (ListError::Link(rejected()), true),
+            (ListError::Link(LinkError::Refused(StatusCode::BAD_REQUEST)), true),
+            (ListError::Link(protocol(-32022)), true),
+            (ListError::Link(protocol(-32603)), false),
+            (ListError::Link(LinkError::Refused(StatusCode::TOO_MANY_REQUESTS)), false),
+            (ListError::LaterPage(protocol(-32602)), false),
+            (ListError::NoList, false),
+        ] {
+            assert_eq!(error.shows_replacement(), is_shown, "{error:?}");
+            assert!(!error.shows_absence(), "{error:?}");
+        }
     }
 
     /// Regression test: one deeply nested definition made the whole server unavailable.

@@ -128,6 +128,14 @@ impl Status {
         let link = self.link.as_ref().filter(|link| !link.is_closed() && failed.is_none_or(|failed| !Arc::ptr_eq(failed, link)))?;
         Some(Held { link: Arc::clone(link), _call: Hold::Shared { _call: link.calls.token() } })
     }
+
+    fn unlink(&mut self) {
+        self.link = None;
+        self.next_attempt = None;
+        if self.phase == ServerPhase::Connected {
+            self.phase = ServerPhase::Retrying;
+        }
+    }
 }
 
 /// Where servers send their events, if there is a follower.
@@ -209,7 +217,7 @@ impl Server {
     pub(in crate::adapters::mcp) fn present(&self) -> Vec<ServerEvent> {
         let status = self.status.borrow();
         let listed = status.listing.as_ref().map(|listing| ServerEvent::Listed(ServerListing::clone(listing)));
-        let failed = status.error.clone().map(|reason| self.failure(reason));
+        let failed = status.error.clone().map(|reason| self.failure(reason, status.phase == ServerPhase::Connected));
         listed.into_iter().chain(failed).collect()
     }
 
@@ -234,6 +242,12 @@ impl Server {
 
     pub(in crate::adapters::mcp) fn approach_by(&self, era: Era, wire: Wire) {
         *self.approach.lock().unwrap_or_else(PoisonError::into_inner) = (era, wire);
+    }
+
+    /// Forgets which handshake and transport worked, because another server seems to respond.
+    pub(in crate::adapters::mcp) fn approach_anew(&self) {
+        let settings = self.settings();
+        self.approach_by(Era::usual(&settings.transport), Wire::of(&settings.transport));
     }
 
     /// Whether the tools have been listed, by whichever connection.
@@ -335,14 +349,14 @@ impl Server {
     pub(in crate::adapters::mcp) fn list_failed(&self, reason: &str) {
         let reason = self.shown(reason);
         tracing::debug!(server = %self.name, reason, "could not list the tools again");
-        self.change(self.news(&reason), |status| status.error = Some(reason));
+        self.change(self.news(&reason, true), |status| status.error = Some(reason));
     }
 
     /// Records a failed attempt or a lost connection.
     pub(in crate::adapters::mcp) fn failed(&self, reason: &str, next_attempt: Instant) {
         let reason = self.shown(reason);
         tracing::debug!(server = %self.name, reason, "not connected");
-        self.change(self.news(&reason), |status| {
+        self.change(self.news(&reason, false), |status| {
             status.phase = ServerPhase::Retrying;
             status.link = None;
             status.error = Some(reason);
@@ -356,20 +370,28 @@ impl Server {
     }
 
     /// An event for the failure; `None` if the reason was reported before.
-    fn news(&self, reason: &str) -> Option<ServerEvent> {
+    fn news(&self, reason: &str, is_connected: bool) -> Option<ServerEvent> {
         let is_news = self.status.borrow().error.as_deref() != Some(reason);
-        is_news.then(|| self.failure(reason.to_owned()))
+        is_news.then(|| self.failure(reason.to_owned(), is_connected))
     }
 
     /// Stops new calls from using the link.
     pub(in crate::adapters::mcp) fn unlink(&self) {
+        self.change(None, Status::unlink);
+    }
+
+    /// Stops new calls from using the link if none uses it now. Returns whether none uses it and none can.
+    pub(in crate::adapters::mcp) fn unlink_if_idle(&self, link: &Link) -> bool {
+        // Calls register while they read the status, so none starts between the check and the change.
+        let mut is_unlinked = false;
         self.change(None, |status| {
-            status.link = None;
-            status.next_attempt = None;
-            if status.phase == ServerPhase::Connected {
-                status.phase = ServerPhase::Retrying;
+            is_unlinked = link.calls.is_empty();
+            if is_unlinked {
+                status.unlink();
             }
         });
+        // A retired server starts no calls, and its status doesn't change any more.
+        is_unlinked || (self.is_retired() && link.calls.is_empty())
     }
 
     /// Marks the server as removed or reconfigured.
@@ -385,8 +407,8 @@ impl Server {
         self.change(None, |status| status.next_attempt = None);
     }
 
-    fn failure(&self, reason: String) -> ServerEvent {
-        ServerEvent::Failed { server: self.name.clone(), reason }
+    fn failure(&self, reason: String, is_connected: bool) -> ServerEvent {
+        ServerEvent::Failed { server: self.name.clone(), reason, is_connected }
     }
 
     fn change(&self, event: Option<ServerEvent>, change: impl FnOnce(&mut Status)) {

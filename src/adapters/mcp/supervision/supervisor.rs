@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::FutureExt;
-use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::adapters::mcp::link::attempt::{Attempt, Failure, Surroundings};
 use crate::adapters::mcp::link::connection::{Connection, Era};
 use crate::adapters::mcp::link::error::LinkError;
-use crate::adapters::mcp::link::health::{Doubts, hangs};
+use crate::adapters::mcp::link::health::{Doubts, Late, hangs, list_in_time};
 use crate::adapters::mcp::link::link::Wire;
 use crate::adapters::mcp::link::list::{ListError, Tools, list};
 use crate::adapters::mcp::process::child::Manners;
@@ -63,6 +63,8 @@ impl Supervisor {
                     server.connected(&connection.link, connection.about.clone(), tools);
                     let reason = self.serve(&mut connection).await;
                     server.unlink();
+                    // Serving may have found out that another approach is necessary.
+                    (era, wire) = server.approach();
                     let Some(reason) = reason else {
                         self.drain(&mut connection).await;
                         return connection.close(self.manners()).await;
@@ -150,6 +152,18 @@ impl Supervisor {
         }
     }
 
+    /// Whether a failed list makes a connection doubtful. If another server seems to have replaced this one, the second such list does.
+    fn is_doubtful(&self, error: &ListError, doubts: &mut Doubts, is_remote: bool) -> bool {
+        if !is_remote || !error.shows_replacement() {
+            return error.shows_absence();
+        }
+        let is_confirmed = doubts.are_confirmed();
+        if is_confirmed {
+            self.server.approach_anew();
+        }
+        is_confirmed
+    }
+
     /// Serves a connection. Returns the reason why it was lost, or `None` if it was stopped.
     async fn serve(&self, connection: &mut Connection) -> Option<String> {
         let (server, timing) = (&self.server, self.timing);
@@ -165,12 +179,25 @@ impl Supervisor {
         let mut backoff = Backoff::new(timing);
         // Until a list succeeds.
         let (mut is_suspect, mut doubts) = (false, Doubts::default());
+        // A connection to a server that has changed ends between calls, but not too soon: the server might change with each session.
+        let (mut is_outdated, lasting) = (false, Instant::now() + timing.stable_after);
         let mut hanging = pin!(hangs(&link, || link.calls.is_empty(), timing));
         loop {
             tokio::select! {
                 () = self.stop.cancelled() => return None,
                 how = connection.lost() => return Some(how),
                 how = &mut hanging => return Some(how),
+                () = link.exchange.outdated.notified(), if !is_outdated => {
+                    is_outdated = true;
+                    link.calls.close();
+                    continue;
+                }
+                () = async { sleep_until(lasting).await; link.calls.wait().await }, if is_outdated => {
+                    if server.unlink_if_idle(&link) {
+                        return Some("the server has changed and started another session".to_owned());
+                    }
+                    continue;
+                }
                 () = link.exchange.suspect.notified(), if check.is_none() => {
                     let now = Instant::now();
                     check = Some(now + checks.pause_before_check(now));
@@ -192,9 +219,13 @@ impl Supervisor {
             // The next list includes all changes announced so far.
             let _ = link.exchange.changed.notified().now_or_never();
             let (was_due, was_check) = (due.take().is_some(), check.take().is_some());
+            let settings = server.settings();
+            let limit = timing.list_timeout.max(settings.start_timeout);
+            // A slow server may be silent while it makes its list, unless there are other signs that the connection is dead.
+            let silence = if is_suspect { timing.list_timeout } else { limit };
             let listed = tokio::select! {
                 () = self.stop.cancelled() => return None,
-                listed = timeout(timing.list_timeout, list(&link)) => listed,
+                listed = list_in_time(&link, silence, limit) => listed,
             };
             let now = Instant::now();
             if was_due {
@@ -221,14 +252,14 @@ impl Supervisor {
                     }
                     return Some(connection.lost().await);
                 }
-                Ok(Err(error)) => (error.to_string(), error.shows_absence()),
+                Ok(Err(error)) => (error.to_string(), self.is_doubtful(&error, &mut doubts, is_remote)),
                 // A broken event stream may look like an idle one.
-                Err(_) => {
-                    let reason = format!("no list of tools within {} s", timing.list_timeout.as_secs_f64());
-                    (reason, is_suspect || link.wire == Wire::Sse)
+                Err(Late { after, was_heard }) => {
+                    let reason = format!("no list of tools within {} s", after.as_secs_f64());
+                    (reason, !was_heard && (is_suspect || link.wire == Wire::Sse))
                 }
             };
-            if is_doubtful && doubts.are_final(now, link.calls.is_empty(), server.settings().call_timeout) {
+            if is_doubtful && doubts.are_final(now, link.calls.is_empty(), settings.call_timeout) {
                 return Some(reason);
             }
             // The failed list itself may have raised a suspicion. It is repeated in any case.

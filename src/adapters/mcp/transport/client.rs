@@ -3,7 +3,8 @@
 use std::error::Error as _;
 use std::time::Duration;
 
-use http::StatusCode;
+use http::header::ACCEPT_ENCODING;
+use http::{HeaderMap, HeaderValue, StatusCode};
 use reqwest::redirect;
 
 use crate::adapters::proxies;
@@ -11,8 +12,8 @@ use crate::adapters::proxies;
 const MAX_REDIRECTS: usize = 5;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Configures an HTTP client for MCP: no total timeout, because responses are streams, and only redirects that keep the origin,
-/// method and body.
+/// Configures an HTTP client for MCP: no total timeout, because responses are streams, no encoded responses, and only redirects that keep
+/// the origin, method and body.
 pub fn client_builder() -> reqwest::ClientBuilder {
     let same_origin = redirect::Policy::custom(|attempt| {
         let keeps_body = matches!(attempt.status(), StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT);
@@ -24,6 +25,7 @@ pub fn client_builder() -> reqwest::ClientBuilder {
         }
     });
     proxies::client_builder()
+        .default_headers(HeaderMap::from_iter([(ACCEPT_ENCODING, HeaderValue::from_static("identity"))]))
         .user_agent(concat!("toolsieve/", env!("CARGO_PKG_VERSION")))
         .connect_timeout(CONNECT_TIMEOUT)
         .redirect(same_origin)

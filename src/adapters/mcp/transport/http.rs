@@ -12,13 +12,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use futures::future::ready;
 use futures::stream::{self, BoxStream, StreamExt};
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING, WWW_AUTHENTICATE};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use indexmap::IndexMap;
 use parking_lot::Mutex;
 use reqwest::{RequestBuilder, Response};
 use rmcp::model::{
-    ClientJsonRpcMessage, ClientRequest, ErrorData, GetExtensions, JsonRpcMessage, RequestId, ServerJsonRpcMessage, ServerResult,
+    ClientJsonRpcMessage, ClientRequest, ErrorData, GetExtensions, Implementation, JsonRpcMessage, ProtocolVersion, RequestId,
+    ServerCapabilities, ServerJsonRpcMessage, ServerResult,
 };
 use rmcp::transport::streamable_http_client::{SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse};
 use secrecy::{ExposeSecret, SecretString};
@@ -29,6 +30,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::adapters::mcp::exchange::{
     Answer, Exchange, Inbound, Ticket, batch, cancels_unsent, encode, is_error, is_error_without_id, responds_to,
 };
+use crate::adapters::mcp::text::foreign;
 use crate::adapters::mcp::transport::client::ConnectionFailure;
 use crate::adapters::mcp::transport::oauth::{TokenError, Tokens};
 use crate::adapters::mcp::transport::reopening::Reopening;
@@ -55,6 +57,8 @@ pub(in crate::adapters::mcp) enum HttpFailure {
     Token(#[from] TokenError),
     #[error("HTTP {}: it requires a sign-in", .0.status)]
     Challenge(Box<Challenge>),
+    #[error("the server's answer has the Content-Encoding `{0}`, although the request accepts none")]
+    Encoded(String),
 }
 
 impl From<reqwest::Error> for HttpFailure {
@@ -124,7 +128,57 @@ struct Inner {
     exchange: Arc<Exchange>,
     limit: usize,
     initialized: AtomicBool,
+    /// The server's description of itself in the first handshake.
+    introduction: Mutex<Option<Introduction>>,
     news: Mutex<NewsStream>,
+}
+
+/// What a connection keeps of the result of `initialize`.
+#[derive(Clone, PartialEq)]
+struct Introduction {
+    protocol: ProtocolVersion,
+    capabilities: ServerCapabilities,
+    program: Implementation,
+    instructions: Option<String>,
+}
+
+impl Inner {
+    /// Notes the response to `initialize`. In a later session, another one means that this connection knows an outdated server.
+    fn introduced(&self, message: &ServerJsonRpcMessage) {
+        let JsonRpcMessage::Response(response) = message else { return };
+        let ServerResult::InitializeResult(result) = &response.result else { return };
+        let introduction = Introduction {
+            protocol: result.protocol_version.clone(),
+            capabilities: result.capabilities.clone(),
+            program: result.server_info.clone(),
+            instructions: result.instructions.clone(),
+        };
+        let mut first = self.introduction.lock();
+        if *first.get_or_insert_with(|| introduction.clone()) != introduction {
+            self.exchange.outdated.notify_one();
+        }
+    }
+
+    /// The response to `initialize`, noted as soon as it is read.
+    fn with_introduction(self: &Arc<Self>, response: StreamableHttpPostResponse) -> StreamableHttpPostResponse {
+        match response {
+            StreamableHttpPostResponse::Json(message, session) => {
+                self.introduced(&message);
+                StreamableHttpPostResponse::Json(message, session)
+            }
+            StreamableHttpPostResponse::Sse(events, session) => {
+                let inner = Arc::clone(self);
+                let note = move |event: &Result<Sse, SseError>| {
+                    let data = event.as_ref().ok().and_then(|event| event.data.as_deref());
+                    if let Some(message) = data.and_then(|data| serde_json::from_str(data).ok()) {
+                        inner.introduced(&message);
+                    }
+                };
+                StreamableHttpPostResponse::Sse(events.inspect(note).boxed(), session)
+            }
+            other => other,
+        }
+    }
 }
 
 /// The stream for notifications that belong to no request.
@@ -208,8 +262,8 @@ impl Sender {
 
 impl HttpClient {
     pub(in crate::adapters::mcp) fn new(sender: Sender, exchange: Arc<Exchange>, limit: usize) -> Self {
-        let (initialized, news) = (AtomicBool::new(false), Mutex::default());
-        Self(Arc::new(Inner { sender, exchange, limit, initialized, news }))
+        let (initialized, introduction, news) = (AtomicBool::new(false), Mutex::default(), Mutex::default());
+        Self(Arc::new(Inner { sender, exchange, limit, initialized, introduction, news }))
     }
 
     async fn post(
@@ -249,8 +303,9 @@ impl HttpClient {
         if matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
             return Ok(StreamableHttpPostResponse::Accepted);
         }
+        check_encoding(&response).map_err(StreamableHttpError::Client)?;
         let session = header(&response, SESSION);
-        match (header(&response, CONTENT_TYPE.as_str()), posted.request) {
+        match (content_type(&response), posted.request) {
             (Some(kind), request) if kind.starts_with(EVENT_STREAM) => {
                 Ok(StreamableHttpPostResponse::Sse(self.events(response, request), session))
             }
@@ -340,6 +395,9 @@ impl HttpClient {
                 return Err(StreamableHttpError::SessionExpired);
             }
             exchange.suspect.notify_one();
+        }
+        if status == StatusCode::BAD_REQUEST {
+            ticket.iter().for_each(Ticket::reject);
         }
         let Some(request) = request else { return failure };
         if is_response && let Inbound::Answered { id, result } = exchange.inbound(&body) {
@@ -507,7 +565,22 @@ fn bearer(token: &SecretString) -> HeaderMap {
     headers
 }
 
-pub(in crate::adapters::mcp) fn header(response: &Response, name: &str) -> Option<String> {
+/// The content type, in lower case.
+pub(in crate::adapters::mcp) fn content_type(response: &Response) -> Option<String> {
+    header(response, CONTENT_TYPE.as_str()).map(|kind| kind.to_ascii_lowercase())
+}
+
+/// Fails if the body is encoded although the request asked for none.
+pub(in crate::adapters::mcp) fn check_encoding(response: &Response) -> Result<(), HttpFailure> {
+    match header(response, CONTENT_ENCODING.as_str()) {
+        Some(encoding) if !encoding.is_empty() && !encoding.eq_ignore_ascii_case("identity") => {
+            Err(HttpFailure::Encoded(foreign(&encoding)))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn header(response: &Response, name: &str) -> Option<String> {
     response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
 }
 
@@ -576,7 +649,9 @@ impl StreamableHttpClient for HttpClient {
         _auth_header: Option<String>,
         custom_headers: HashMap<HeaderName, HeaderValue>,
     ) -> Result<StreamableHttpPostResponse, Failure> {
-        self.post(&uri, message, session_id, custom_headers).await
+        let begins = matches!(&message, JsonRpcMessage::Request(request) if matches!(request.request, ClientRequest::InitializeRequest(_)));
+        let response = self.post(&uri, message, session_id, custom_headers).await?;
+        Ok(if begins { self.0.with_introduction(response) } else { response })
     }
 
     async fn delete_session(
@@ -608,7 +683,7 @@ impl StreamableHttpClient for HttpClient {
             builder = builder.header(LAST_EVENT, last_event_id);
         }
         let is_events = |response: &Response| {
-            response.status().is_success() && header(response, CONTENT_TYPE.as_str()).is_some_and(|kind| kind.starts_with(EVENT_STREAM))
+            response.status().is_success() && content_type(response).is_some_and(|kind| kind.starts_with(EVENT_STREAM))
         };
         match self.send(builder, session_id, custom_headers, None, None).await {
             Ok(response) if is_events(&response) && opens_news.is_some() => Ok(self.news(response)),
@@ -682,6 +757,51 @@ mod tests {
             let is_open = status.starts_with("200");
             assert_eq!(changed.notified().now_or_never().is_some(), is_open, "{status}: what was missed is listed");
         }
+    }
+
+    #[test]
+    fn only_another_introduction_makes_a_connection_outdated() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let sender = Sender { client: reqwest::Client::new(), headers: HeaderMap::new(), tokens: None, sign_in: None };
+        let client = HttpClient::new(sender, Arc::default(), 1000);
+        for (version, is_outdated) in [("1", false), ("1", false), ("2", true), ("1", false)] {
+            let result = json!({
+                "protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "a", "version": version},
+            });
+            client.0.introduced(&serde_json::from_value(json!({"jsonrpc": "2.0", "id": 1, "result": result})).unwrap());
+            assert_eq!(client.0.exchange.outdated.notified().now_or_never().is_some(), is_outdated, "{version}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_content_type_has_any_case_and_an_encoded_answer_says_so() {
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let uri: Arc<str> = format!("http://{}/mcp", listener.local_addr().unwrap()).into();
+        let kinds = ["Application/JSON; charset=utf-8", "Text/Event-Stream", "application/json\r\ncontent-encoding: gzip"];
+        tokio::spawn(async move {
+            for kind in kinds {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let _ = stream.read(&mut [0; 4096]).await.unwrap();
+                let body = r#"{"jsonrpc":"2.0","id":1,"result":{}}"#;
+                let length = body.len();
+                let answer =
+                    format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n\r\n{body}");
+                stream.write_all(answer.as_bytes()).await.unwrap();
+            }
+        });
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let client = HttpClient::new(Sender { client, headers: HeaderMap::new(), tokens: None, sign_in: None }, Arc::default(), 1000);
+        let post = async || {
+            let ping = ClientRequest::PingRequest(rmcp::model::PingRequest::default());
+            let message = ClientJsonRpcMessage::request(ping, RequestId::Number(1));
+            client.post_message(Arc::clone(&uri), message, None, None, HashMap::new()).await
+        };
+        assert!(matches!(post().await, Ok(StreamableHttpPostResponse::Json(..))));
+        assert!(matches!(post().await, Ok(StreamableHttpPostResponse::Sse(..))));
+        let error = post().await.err().unwrap();
+        assert!(matches!(error, StreamableHttpError::Client(HttpFailure::Encoded(encoding)) if encoding == "gzip"));
     }
 
     #[test]

@@ -23,7 +23,9 @@ use url::Url;
 
 use crate::adapters::mcp::exchange::{Exchange, Inbound, Ticket, batch, cancels_unsent, encode};
 use crate::adapters::mcp::transport::events::{Event, Events};
-use crate::adapters::mcp::transport::http::{EVENT_STREAM, Failure, Forwarded, HttpFailure, JSON, Sender, forwarded, header, read};
+use crate::adapters::mcp::transport::http::{
+    EVENT_STREAM, Failure, Forwarded, HttpFailure, JSON, Sender, check_encoding, content_type, forwarded, read,
+};
 
 /// Time limit for the response headers, and again for the first event. Servers with the newer transport may send neither.
 const OPENING: Duration = Duration::from_secs(10);
@@ -109,9 +111,10 @@ impl SseTransport {
         if !response.status().is_success() {
             return Err(HttpFailure::Status(response.status()).into());
         }
-        if !header(&response, CONTENT_TYPE.as_str()).is_some_and(|kind| kind.starts_with(EVENT_STREAM)) {
+        if !content_type(&response).is_some_and(|kind| kind.starts_with(EVENT_STREAM)) {
             return Err(SseFailure::NotEvents);
         }
+        check_encoding(&response)?;
         let base = response.url().clone();
         let bytes = response.bytes_stream().map_err(io::Error::other).boxed();
         let mut events = Events::new(StreamReader::new(bytes), limit);

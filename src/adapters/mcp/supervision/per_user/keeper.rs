@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use crate::adapters::mcp::link::attempt::{Attempt, Failure};
 use crate::adapters::mcp::link::connection::{About, Connection};
 use crate::adapters::mcp::link::error::LinkError;
-use crate::adapters::mcp::link::health::{Doubts, hangs};
+use crate::adapters::mcp::link::health::{Doubts, Late, hangs, list_in_time};
 use crate::adapters::mcp::link::link::{Link, Wire};
 use crate::adapters::mcp::link::list::{ListError, list};
 use crate::adapters::mcp::process::child::Manners;
@@ -86,6 +86,9 @@ impl UserConnections {
         let mut due: Option<Instant> = None;
         let mut changes = Pace::new(self.timing.debounce);
         let mut doubts = Doubts::default();
+        let limit = self.timing.list_timeout.max(entry.settings.start_timeout);
+        // A connection to a server that has changed ends between calls, but not too soon: the server might change with each session.
+        let (mut is_outdated, lasting) = (false, Instant::now() + self.timing.stable_after);
         loop {
             tokio::select! {
                 how = connection.lost() => return how,
@@ -101,6 +104,12 @@ impl UserConnections {
                     }
                     return "it was ended".to_owned();
                 }
+                () = link.exchange.outdated.notified(), if !is_outdated => is_outdated = true,
+                () = async { sleep_until(lasting).await; unused(entry).await }, if is_outdated => {
+                    if self.forget_if_unused(entry) {
+                        return "the server has changed and started another session".to_owned();
+                    }
+                }
                 () = link.exchange.changed.notified(), if due.is_none() => {
                     let now = Instant::now();
                     due = Some(now + changes.pause(now));
@@ -112,15 +121,26 @@ impl UserConnections {
                 }
                 () = suspicion(&link, entry, doubts.until(call_timeout)), if is_remote => {
                     // Listing the tools serves as a harmless health check.
-                    let responds = match timeout(self.timing.list_timeout, list(&link)).await {
-                        Ok(Err(ListError::Link(LinkError::Closed { .. }))) => return "the connection was lost".to_owned(),
-                        // The stream for notifications has ended with the token. A new connection has another one.
-                        Ok(Err(ListError::Link(LinkError::Challenged(_)))) | Err(_) => false,
-                        Ok(Err(error)) => !error.shows_absence(),
-                        Ok(Ok(_)) => true,
-                    };
+                    let listed = list_in_time(&link, self.timing.list_timeout, limit).await;
                     // The check itself may have raised another suspicion.
                     let _ = link.exchange.suspect.notified().now_or_never();
+                    let responds = match listed {
+                        Ok(Err(ListError::Link(LinkError::Closed { .. }))) => return "the connection was lost".to_owned(),
+                        // The stream for notifications has ended with the token. A new connection has another one.
+                        Ok(Err(ListError::Link(LinkError::Challenged(_)))) => false,
+                        Ok(Err(error)) if error.shows_replacement() => {
+                            if !doubts.are_confirmed() {
+                                // Check once more.
+                                link.exchange.suspect.notify_one();
+                                continue;
+                            }
+                            entry.server.approach_anew();
+                            false
+                        }
+                        Ok(Err(error)) => !error.shows_absence(),
+                        Err(Late { was_heard, .. }) => was_heard,
+                        Ok(Ok(_)) => true,
+                    };
                     if responds {
                         doubts.end();
                     } else if doubts.are_final(Instant::now(), entry.is_idle(), call_timeout) {
@@ -143,9 +163,14 @@ impl UserConnections {
         }
         // The list includes all changes announced so far.
         let _ = link.exchange.changed.notified().now_or_never();
-        if let Ok(Ok(tools)) = timeout(self.timing.list_timeout, list(link)).await {
-            entry.server.introduced(&entry.key.owner, about.clone(), tools);
-        }
+        let limit = self.timing.list_timeout.max(entry.settings.start_timeout);
+        let reason = match timeout(limit, list(link)).await {
+            Ok(Ok(tools)) => return entry.server.introduced(&entry.key.owner, about.clone(), tools),
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("no list of tools within {} s", limit.as_secs_f64()),
+        };
+        let reason = entry.secrets.load().mask(&plain(&reason), REASON_LIMIT);
+        tracing::info!(server = %entry.server.name, reason, "could not list the server's tools over a user's connection");
     }
 }
 
@@ -164,6 +189,11 @@ async fn suspicion(link: &Link, entry: &Entry, doubted_until: Option<Instant>) {
 /// Waits until the connection should end and no call uses it.
 async fn abandoned(entry: &Entry) {
     entry.part.cancelled().await;
+    unused(entry).await;
+}
+
+/// Waits until no call uses the connection.
+async fn unused(entry: &Entry) {
     let _ = entry.uses.subscribe().wait_for(|uses| *uses == 0).await;
 }
 

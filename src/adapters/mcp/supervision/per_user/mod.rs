@@ -281,12 +281,21 @@ impl UserConnections {
 
     /// Removes the connection from the pool if it is idle. Returns whether it did.
     fn forget_if_idle(&self, entry: &Arc<Entry>) -> bool {
+        self.forget_if(entry, |entry| entry.is_idle() && entry.used_at.lock().elapsed() >= self.limits.idle)
+    }
+
+    /// Removes the connection from the pool if no call uses it. Returns whether it did.
+    fn forget_if_unused(&self, entry: &Arc<Entry>) -> bool {
+        self.forget_if(entry, Entry::is_idle)
+    }
+
+    fn forget_if(&self, entry: &Arc<Entry>, is_over: impl FnOnce(&Entry) -> bool) -> bool {
         let mut pool = self.pool.lock();
-        let is_idle = entry.is_idle() && entry.used_at.lock().elapsed() >= self.limits.idle;
-        if is_idle {
+        let is_over = is_over(entry);
+        if is_over {
             pool.forget(entry);
         }
-        is_idle
+        is_over
     }
 }
 
