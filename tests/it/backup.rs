@@ -294,7 +294,7 @@ async fn a_backup_that_is_stopped_leaves_nothing_behind() {
         let mut command = toolsieve();
         command.arg("backup").arg(to.path().join("backup.tar.gz")).arg("--data-dir").arg(folder.path().join("data"));
         let mut process = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
-        eventually("the archive is being written", async || when(names(), |names| names.iter().any(|name| name.ends_with(".part")))).await;
+        eventually("the archive is being written", async || when(names().join(" "), |names| names.contains(".part"))).await;
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(i32::try_from(process.id()).unwrap()), signal).unwrap();
         assert_eq!(ended(&mut process).code(), Some(1));
         let error = String::from_utf8(process.wait_with_output().unwrap().stderr).unwrap();

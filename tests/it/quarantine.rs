@@ -195,13 +195,31 @@ async fn a_changed_prompt_is_withheld_whatever_others_are_listed() {
     let definitions = Definitions::start(store, settings).await.unwrap();
     let mail = ServerName::from("mail");
     let (approved, changed) = (json!({"name": "greet"}), json!({"name": "greet", "description": ORDER}));
-    definitions.observe_prompts(&mail, std::slice::from_ref(&approved)).await;
+    definitions.observe_prompts(&mail, std::slice::from_ref(&approved), true).await;
     for of_another in [vec![], vec![approved.clone()]] {
-        definitions.observe_prompts(&mail, std::slice::from_ref(&changed)).await;
-        definitions.observe_prompts(&mail, &of_another).await;
+        definitions.observe_prompts(&mail, std::slice::from_ref(&changed), true).await;
+        definitions.observe_prompts(&mail, &of_another, true).await;
         assert!(definitions.withholds_prompt(&mail, "greet", Some(&changed)), "{of_another:?}");
         assert!(!definitions.withholds_prompt(&mail, "greet", Some(&approved)), "{of_another:?}");
     }
+}
+
+/// A server may send its list too slowly, or have too many prompts.
+#[tokio::test]
+async fn a_cut_list_says_nothing_of_the_prompts_that_it_lacks() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Arc::new(SqliteStore::open(&folder.path().join("toolsieve.db")).await.unwrap());
+    let settings = DefinitionSettings { changes: DefinitionChanges::Quarantine, new: NewDefinitions::Quarantine };
+    let definitions = Definitions::start(store, settings).await.unwrap();
+    let mail = ServerName::from("mail");
+    let [one, two] = ["one", "two"].map(|name| json!({"name": name}));
+    definitions.observe_prompts(&mail, std::slice::from_ref(&one), false).await;
+    definitions.observe_prompts(&mail, &[one.clone(), two], true).await;
+    let withheld = |name: &str| definitions.withholds_prompt(&mail, name, None);
+    assert!(!withheld("one") && !withheld("two"), "the first whole list counts as approved");
+    definitions.observe_prompts(&mail, &[one.clone(), json!({"name": "two", "description": ORDER})], true).await;
+    definitions.observe_prompts(&mail, &[one], false).await;
+    assert!(!withheld("one") && withheld("two"));
 }
 
 /// A server was known for months without prompts; the first that it added was approved at once. So was the first tool.
@@ -216,13 +234,13 @@ async fn the_first_of_a_kind_that_a_known_server_adds_waits_as_well() {
     let lists = async |definitions: &Definitions, server: &str| {
         let tool = Seen::listed(&JsonText::of(&json!({"name": "send", "inputSchema": {"type": "object"}})));
         definitions.observe(&ServerName::from(server), tool.as_slice()).await;
-        definitions.observe_prompts(&ServerName::from(server), &[json!({"name": "greet"})]).await;
+        definitions.observe_prompts(&ServerName::from(server), &[json!({"name": "greet"})], true).await;
     };
     let mail = ServerName::from("mail");
     let definitions = start(NewDefinitions::Quarantine).await;
     for _ in 0..2 {
         definitions.observe(&mail, &[]).await;
-        definitions.observe_prompts(&mail, &[]).await;
+        definitions.observe_prompts(&mail, &[], true).await;
     }
     // That it listed nothing is no definition of anything.
     assert_eq!((definitions.counts(), definitions.names().len(), definitions.prompts(&mail).len()), (DefinitionCounts::default(), 0, 0));
