@@ -62,4 +62,4 @@ def test_names_are_as_promtool_wants_them(world: World) -> None:
             # This reader takes the end of counters off.
             assert sample.name.endswith("_total") == (family.type == "counter"), sample.name
             for label in sample.labels:
-                assert re.fullmatch("[a-z]+", label), sample.name
+                assert re.fullmatch("[a-z]+(_[a-z]+)*", label), sample.name

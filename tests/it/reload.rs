@@ -224,7 +224,8 @@ async fn a_renewed_certificate_is_used_without_a_restart() {
     let file = folder.path().join("tls.pem");
     fs::write(&file, ONE).unwrap();
     let settings = format!("[http]\ntls_certificate = {file:?}\ntls_key = {file:?}\n");
-    let service = Start { servers: json!({}), from_files: true, settings, folder: Some(folder), ..Start::default() }.start().await;
+    let service =
+        Start { servers: json!({"one": stdio(&[])}), from_files: true, settings, folder: Some(folder), ..Start::default() }.start().await;
     // A new client makes a new connection.
     let trusting = async |certificate: &str| {
         let certificate = reqwest::Certificate::from_pem(certificate.as_bytes()).unwrap();

@@ -183,7 +183,7 @@ async fn a_failed_call_is_marked_with_the_kind_of_its_error() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_call_over_mcp_is_marked_too() {
     let collector = Collector::start(Manner::Takes);
-    let service = on(json!({"one": stdio(&[])}), collector.settings(&[])).await;
+    let service = on(json!({"one": stdio(&["results"])}), collector.settings(&[])).await;
     for (tool, arguments, error) in [
         ("fail", json!({}), "tool_error"),
         ("error", json!({}), "server_error"),

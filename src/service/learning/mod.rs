@@ -3,7 +3,6 @@
 mod call_words;
 mod co_uses;
 mod earlier_uses;
-pub(in crate::service) mod elsewhere;
 mod forgettings;
 mod memories;
 mod qualities;
@@ -14,3 +13,4 @@ pub(in crate::service) mod together;
 mod arguments;
 pub(in crate::service) mod earlier;
 pub mod shown;
+pub(in crate::service) mod elsewhere;
