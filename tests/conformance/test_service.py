@@ -9,7 +9,7 @@ import pytest
 
 from conftest import ROOT, World
 
-SECONDS = 240
+SECONDS = 480
 CHECKS = (
     "not_a_server_error",
     "status_code_conformance",
