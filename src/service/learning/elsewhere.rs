@@ -6,14 +6,13 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use crate::domain::access::principal::{Principal, PrincipalId};
+use crate::domain::access::principal::Principal;
 use crate::domain::catalog::tool::ToolId;
 use crate::domain::learning::co_use::MOST_CHATS_OF_ONE;
 use crate::domain::learning::evidence::EvidenceKind;
-use crate::domain::learning::memory::MOST_OF_ONE;
+use crate::domain::learning::memory::{MOST_OF_ONE, Memory};
 use crate::domain::learning::scope::Scope;
-use crate::service::learning::learn::{Learning, Used};
-use crate::service::learning::open_message::OpenMessage;
+use crate::service::learning::learn::Learning;
 use crate::service::learning::writer::{Taught, keep_within_bounds};
 use crate::service::ports::{FollowedName, StoreError, Unfollowed};
 
@@ -30,17 +29,15 @@ impl Learning {
 
     /// Lets the service that has selected learn from a call or a verdict.
     pub(in crate::service) fn leave(&self, caller: &Principal, followed: FollowedName, tool: ToolId, kind: EvidenceKind) {
+        if !self.is_shared() {
+            return;
+        }
         let scopes: Arc<[Scope]> = Scope::of(caller).into();
-        if !self.is_shared() || scopes.is_empty() {
+        if scopes.is_empty() {
             return;
         }
         let (key, principal, vouches) = (caller.key.as_ref().map(|key| key.id.clone()), caller.id.clone(), caller.vouches);
         self.queue.push(Taught::Unfollowed(Unfollowed { key, principal, vouches, scopes, followed, tool, kind }));
-    }
-
-    /// Learns from a call or a verdict at another service.
-    pub(in crate::service) fn learn_left(&self, caller: (&PrincipalId, &[Scope]), message: &OpenMessage, used: &Used<'_>) {
-        self.learn_used(caller, message, used);
     }
 
     /// What other services left, with its numbers.
@@ -79,11 +76,11 @@ impl Learning {
             keep_within_bounds(&memories, &co_uses);
             if new > 0 {
                 tracing::debug!(uses = new, "learned what other services have learned");
+                memories.refit(Memory::is_due);
             }
         });
         // It doesn't panic. If it did, the next time would read the same again.
         let _ = taking_over.await;
-        self.memories.refit_soon();
         Ok(())
     }
 }

@@ -198,7 +198,7 @@ impl Learning {
     }
 
     /// Learns from a finished call, or from a verdict, for a caller with these scopes.
-    pub(super) fn learn_used(&self, caller: (&PrincipalId, &[Scope]), message: &OpenMessage, used: &Used<'_>) {
+    pub(in crate::service) fn learn_used(&self, caller: (&PrincipalId, &[Scope]), message: &OpenMessage, used: &Used<'_>) {
         let Used { tool, kind, first } = *used;
         self.learn_for(caller, message, tool.clone(), kind);
         if let Some(first) = first.filter(|first| *first != tool && matches!(kind, EvidenceKind::Called | EvidenceKind::Found)) {

@@ -334,8 +334,8 @@ impl Recorder {
             let used =
                 Used { tool: &left.tool, kind: kind_of(left.kind, &left.tool, Some(&selection)), first: selection.lesson.first.as_ref() };
             match selection.user.as_deref().filter(|_| left.vouches) {
-                Some(user) => learning.learn_left((&user.id, &Scope::of(user)), message, &used),
-                None => learning.learn_left((&left.principal, &left.scopes), message, &used),
+                Some(user) => learning.learn_used((&user.id, &Scope::of(user)), message, &used),
+                None => learning.learn_used((&left.principal, &left.scopes), message, &used),
             }
         }
         Ok(())
