@@ -139,41 +139,48 @@ impl Find {
             queries.extend(request.intent.clone());
         }
         let list = if is_meant.is_some() { LONGEST_LIST } else { request.limit };
-        let Merged { mut ranked, firsts, has_failed, weak_cosine, vector, warnings: of_search } =
-            self.retrieve.merged(&queries, &view, &here.caller.principal, list).await;
-        warnings.extend(of_search);
-        let connections = self.retrieve.connection_states(&here.caller.principal).await;
-        Retrieve::prefer_ready(&mut ranked, &connections, &view);
+        let mut merged = self.retrieve.merged(&queries, &view, &here.caller.principal, list).await;
+        warnings.append(&mut merged.warnings);
+        // Right after a change of the catalog or the policy, the index may not return all tools yet. Then nothing is called weak.
+        let returned = merged.ranked.iter().filter(|tool| tool.dense.is_some() || shares_word(tool)).count();
+        let is_judged = !merged.has_failed && returned >= list.min(view.visible().positions().len());
+        let weak_cosine = merged.weak_cosine;
+        let is_weak = |tool: &Ranked<u32>| is_judged && is_weak(tool, weak_cosine);
+        // A tool that matches the intent shares a word with the request.
+        let is_nothing = is_judged && is_meant.is_none() && merged.ranked.iter().all(|tool| is_weak(tool) && !shares_word(tool));
 
+        let connections = self.retrieve.connection_states(&here.caller.principal).await;
         let texts = catalog.texts().filter(|_| settings.fold_duplicates);
-        let found: Vec<ArrangeCandidate> = ranked
-            .iter()
-            .map(|&Ranked { key, .. }| ArrangeCandidate {
+        let arranged = |ranked: &mut Vec<Ranked<u32>>| {
+            Retrieve::prefer_ready(ranked, &connections, &view);
+            let candidate = |&Ranked { key, .. }: &Ranked<u32>| ArrangeCandidate {
                 server: catalog.server_of(key).unwrap_or(u32::MAX),
                 group: texts.map_or(key, |texts| texts.near_duplicates.group(key)),
                 is_meant: is_meant.as_ref().is_none_or(|meant| meant[key as usize]),
-            })
-            .collect();
-        let Arranged { mut order, duplicates } = arrange(&found, request.per_server.or(settings.per_server));
-        // Right after a change of the catalog or the policy, the index may not return all tools yet. Then nothing is called weak.
-        let returned = ranked.iter().filter(|tool| tool.dense.is_some() || shares_word(tool)).count();
-        let is_judged = !has_failed && returned >= list.min(ranked.len());
-        let is_weak = |tool: &Ranked<u32>| is_judged && is_weak(tool, weak_cosine);
-        // A tool that matches the intent shares a word with the request too.
-        let shares_word = |tool: &Ranked<u32>| shares_word(tool) || is_meant.as_ref().is_some_and(|meant| meant[tool.key as usize]);
-        let is_nothing = ranked.iter().all(|tool| is_weak(tool) && !shares_word(tool));
+            };
+            let found: Vec<ArrangeCandidate> = ranked.iter().map(candidate).collect();
+            arrange(&found, request.per_server.or(settings.per_server))
+        };
+        let Arranged { mut order, in_place } = arranged(&mut merged.ranked);
+        if in_place < request.limit && !is_nothing {
+            merged.add_rest(&view);
+            order = arranged(&mut merged.ranked).order;
+        }
+        let Merged { ranked, firsts, vector, .. } = merged;
         // The scores of different queries say little about each other, so each query keeps its best tool.
         let is_first = |place: &usize| is_meant.is_none() && firsts.contains(&ranked[*place].key) && !is_weak(&ranked[*place]);
         keep_first(&mut order, if is_nothing { 0 } else { request.limit }, is_first);
-        let shown: HashSet<usize> = order.iter().copied().collect();
+        let shown: HashSet<u32> = order.iter().map(|&place| ranked[place].key).collect();
 
         let now = if here.can_load { self.loading.now(here).await } else { None };
         let tool_at = |place: usize| &catalog.tools()[ranked[place].key as usize];
         let answers = order.iter().map(|&place| {
-            let same_as = duplicates.get(&place).into_iter().flatten().filter(|place| !shown.contains(place));
+            let near_duplicates =
+                texts.map_or(&[][..], |texts| texts.near_duplicates.of_group(texts.near_duplicates.group(ranked[place].key)));
+            let same_as = near_duplicates.iter().filter(|key| !shown.contains(key)).map(|&key| &catalog.tools()[key as usize]);
             FoundTool {
                 already_loaded: now.as_ref().map(|now| now.contains(&tool_at(place).operation_id)),
-                same_as: same_as.map(|&place| tool_at(place).operation_id.to_string()).collect(),
+                same_as: same_as.filter(|tool| visibility.allows(tool)).map(|tool| tool.operation_id.to_string()).collect(),
                 weak: is_weak(&ranked[place]),
                 connection: connections.get(&tool_at(place).id.server).map(|state| state.name()),
                 ..described(tool_at(place), ranked[place].score(), request.detail)

@@ -7,7 +7,7 @@ mod ranking;
 mod gate;
 mod preferences;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -60,7 +60,8 @@ pub struct Retrieve {
 /// The merged results of several queries.
 #[derive(Clone, Debug, Default)]
 pub struct Merged {
-    /// All tools that the caller sees, best first, each with its best scores of all queries. Keys are positions in the catalog.
+    /// The tools that the index returned for any query, best first, each with its best scores of all queries. Keys are positions in the
+    /// catalog.
     pub ranked: Vec<Ranked<u32>>,
     /// The best tool of each query.
     pub firsts: Vec<u32>,
@@ -71,6 +72,15 @@ pub struct Merged {
     /// The vector of the query, if there is only one.
     pub vector: Option<Arc<[f32]>>,
     pub warnings: Vec<String>,
+}
+
+impl Merged {
+    /// Appends the tools that the caller sees but no query returned, in the order of the catalog. In a large catalog, these are nearly all.
+    pub fn add_rest(&mut self, view: &View) {
+        let returned: HashSet<u32, RandomState> = self.ranked.iter().map(|ranked| ranked.key).collect();
+        let rest = view.visible().positions().iter().filter(|key| !returned.contains(key));
+        self.ranked.extend(rest.map(|&key| Ranked { key, fused: f32::NEG_INFINITY, ..Ranked::default() }));
+    }
 }
 
 impl Retrieve {
@@ -374,13 +384,15 @@ impl Retrieve {
         principal: &Principal,
         limit: usize,
     ) -> (Vec<(Arc<Tool>, f32)>, Vec<String>) {
-        let Merged { ranked, warnings, .. } = self.merged(queries, view, principal, limit).await;
+        let mut merged = self.merged(queries, view, principal, limit).await;
+        if merged.ranked.len() < limit {
+            merged.add_rest(view);
+        }
         let tool = |ranked: Ranked<u32>| Some((Arc::clone(view.catalog.tools().get(ranked.key as usize)?), ranked.score()));
-        (ranked.into_iter().take(limit).filter_map(tool).collect(), warnings)
+        (merged.ranked.into_iter().take(limit).filter_map(tool).collect(), merged.warnings)
     }
 
-    /// All tools that the caller sees, ordered by their match with the queries. `list` is the minimum number of candidates per
-    /// query.
+    /// Tools that the caller sees, ordered by their match with the queries. `list` is the minimum number of candidates per query.
     pub async fn merged(&self, queries: &[String], view: &View, principal: &Principal, list: usize) -> Merged {
         let View { catalog, settings, .. } = view;
         let mut merged = Merged::default();
@@ -406,17 +418,8 @@ impl Retrieve {
         }
         merged.warnings.sort_unstable();
         merged.warnings.dedup();
-        // Tools that no query returned follow in the order of the catalog. Mostly, these are nearly all.
-        let (mut found, mut rest) = (Vec::with_capacity(best.len()), Vec::new());
-        for &key in &**view.visible().positions() {
-            match best.remove(&key) {
-                Some(ranked) => found.push(ranked),
-                None => rest.push(Ranked { key, fused: f32::NEG_INFINITY, ..Ranked::default() }),
-            }
-        }
-        found.sort_by(|one, other| other.fused.total_cmp(&one.fused).then(one.key.cmp(&other.key)));
-        found.append(&mut rest);
-        merged.ranked = found;
+        merged.ranked = best.into_values().collect();
+        merged.ranked.sort_unstable_by(|one, other| other.fused.total_cmp(&one.fused).then(one.key.cmp(&other.key)));
         merged
     }
 }

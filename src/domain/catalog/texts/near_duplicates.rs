@@ -23,6 +23,8 @@ const MOST_COMPARED: usize = 64;
 pub struct NearDuplicates {
     /// For each tool, the first tool of its group; the tool itself if it has no near duplicate.
     first: Vec<u32>,
+    /// The members of groups with several tools, by their first one.
+    members: HashMap<u32, Vec<u32>, RandomState>,
 }
 
 impl NearDuplicates {
@@ -47,7 +49,7 @@ impl NearDuplicates {
                 }
             }
         }
-        let mut duplicates = Self { first: (0..).take(words.len()).collect() };
+        let mut duplicates = Self { first: (0..).take(words.len()).collect(), members: HashMap::default() };
         for places in alike.values() {
             for (at, &one) in places.iter().enumerate() {
                 for &other in places[..at].iter().take(MOST_COMPARED) {
@@ -60,12 +62,20 @@ impl NearDuplicates {
         for place in 0..duplicates.first.len() {
             duplicates.first[place] = duplicates.root(place);
         }
+        for (place, &first) in (0..).zip(&duplicates.first).filter(|(place, first)| place != *first) {
+            duplicates.members.entry(first).or_insert_with(|| vec![first]).push(place);
+        }
         duplicates
     }
 
     /// The group of the tool at this position, identified by its first member.
     pub fn group(&self, place: u32) -> u32 {
         self.first.get(place as usize).copied().unwrap_or(place)
+    }
+
+    /// The positions of all tools of a group, in order. Empty if it has only one.
+    pub fn of_group(&self, group: u32) -> &[u32] {
+        self.members.get(&group).map_or(&[], Vec::as_slice)
     }
 
     fn root(&self, place: usize) -> u32 {
@@ -100,14 +110,18 @@ mod tests {
     use super::{NearDuplicates, jaccard};
     use crate::domain::text::analysis::Analyzer;
 
-    fn groups(tools: &[(&'static str, &'static str, &'static str)]) -> Vec<u32> {
+    fn near_duplicates(tools: &[(&'static str, &'static str, &'static str)]) -> NearDuplicates {
         let text = |&(server, name, description): &(&'static str, &'static str, &'static str)| ToolText {
             server,
             name,
             description,
             ..ToolText::default()
         };
-        let duplicates = NearDuplicates::of(&Analyzer::default(), tools.iter().map(text));
+        NearDuplicates::of(&Analyzer::default(), tools.iter().map(text))
+    }
+
+    fn groups(tools: &[(&'static str, &'static str, &'static str)]) -> Vec<u32> {
+        let duplicates = near_duplicates(tools);
         (0..).take(tools.len()).map(|place| duplicates.group(place)).collect()
     }
 
@@ -115,13 +129,16 @@ mod tests {
 
     #[test]
     fn tools_of_other_servers_with_the_same_words_are_one_group() {
-        let found = groups(&[
+        let tools = [
             ("one", "web_search", SEARCH),
+            ("two", "read_page", "Reads a page"),
             ("two", "webSearch", "Searches the web; returns titles, addresses, snippets of best pages."),
             ("three", "lookup", SEARCH),
-            ("two", "read_page", "Reads a page"),
-        ]);
-        assert_eq!(found, [0, 0, 0, 3]);
+        ];
+        assert_eq!(groups(&tools), [0, 1, 0, 0]);
+        let duplicates = near_duplicates(&tools);
+        assert_eq!(duplicates.of_group(0), [0, 2, 3]);
+        assert!(duplicates.of_group(1).is_empty());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! No result is dropped, so a search returns as many tools as requested if there are that many.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use ahash::RandomState;
 
@@ -60,12 +60,13 @@ pub(crate) fn prefer_better(ranked: &mut [Ranked<u32>], group: impl Fn(u32) -> u
     }
 }
 
-/// The result: positions in the ranking.
+/// The result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Arranged {
+    /// Positions in the ranking.
     pub order: Vec<usize>,
-    /// For each tool with lower-ranked near duplicates, their positions, best first.
-    pub duplicates: HashMap<usize, Vec<usize>>,
+    /// Number of tools at the start that didn't move down.
+    pub in_place: usize,
 }
 
 /// The reason why a tool moves down. Later variants move further.
@@ -79,26 +80,22 @@ enum Rank {
 
 /// Orders tools that are sorted best first. `per_server` tools of each server come before its further tools.
 pub(crate) fn arrange(found: &[ArrangeCandidate], per_server: Option<usize>) -> Arranged {
-    let mut arranged = Arranged::default();
-    let mut first_of: HashMap<u32, usize, RandomState> = HashMap::default();
+    let mut groups: HashSet<u32, RandomState> = HashSet::default();
     let mut of_server: HashMap<u32, usize, RandomState> = HashMap::default();
     let mut of_rank: [Vec<usize>; 4] = Default::default();
     for (place, tool) in found.iter().enumerate() {
         let rank = if !tool.is_meant {
             Rank::NotMeant
-        } else if let Some(&first) = first_of.get(&tool.group) {
-            arranged.duplicates.entry(first).or_default().push(place);
+        } else if !groups.insert(tool.group) {
             Rank::Duplicate
         } else {
-            first_of.insert(tool.group, place);
             let count = of_server.entry(tool.server).or_default();
             *count += 1;
             if per_server.is_some_and(|most| *count > most) { Rank::OverTheCap } else { Rank::First }
         };
         of_rank[rank as usize].push(place);
     }
-    arranged.order = of_rank.concat();
-    arranged
+    Arranged { in_place: of_rank[Rank::First as usize].len(), order: of_rank.concat() }
 }
 
 #[cfg(test)]
@@ -166,24 +163,23 @@ mod preference {
 
 #[cfg(test)]
 mod tests {
-    use super::{ArrangeCandidate, arrange};
+    use super::{ArrangeCandidate, Arranged, arrange};
 
     fn found(tools: &[(u32, u32, bool)]) -> Vec<ArrangeCandidate> {
         tools.iter().map(|&(server, group, is_meant)| ArrangeCandidate { server, group, is_meant }).collect()
     }
 
     #[test]
-    fn near_duplicates_go_behind_and_are_named_with_the_first() {
+    fn near_duplicates_go_behind() {
         let arranged = arrange(&found(&[(0, 0, true), (1, 0, true), (2, 2, true), (3, 0, true)]), None);
-        assert_eq!(arranged.order, [0, 2, 1, 3]);
-        assert_eq!(arranged.duplicates.into_iter().collect::<Vec<_>>(), [(0, vec![1, 3])]);
+        assert_eq!(arranged, Arranged { order: vec![0, 2, 1, 3], in_place: 2 });
     }
 
     #[test]
     fn over_the_cap_a_server_waits_for_the_others() {
         let ranked = found(&[(0, 0, true), (0, 1, true), (0, 2, true), (1, 3, true)]);
-        assert_eq!(arrange(&ranked, Some(1)).order, [0, 3, 1, 2]);
-        assert_eq!(arrange(&ranked, None).order, [0, 1, 2, 3]);
+        assert_eq!(arrange(&ranked, Some(1)), Arranged { order: vec![0, 3, 1, 2], in_place: 2 });
+        assert_eq!(arrange(&ranked, None), Arranged { order: vec![0, 1, 2, 3], in_place: 4 });
     }
 
     #[test]
