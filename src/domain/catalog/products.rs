@@ -8,6 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use ahash::RandomState;
 
+use crate::domain::text::negation::is_negated;
 use crate::domain::text::words::split_identifier;
 
 /// Minimum number of letters of a product's name.
@@ -59,15 +60,24 @@ impl Products {
         Self(named.map(|(word, places)| (word.into(), places.into_iter().collect())).collect())
     }
 
-    /// The places of the servers whose products a message names.
+    /// The places of the servers whose products a message names. If it names one instead of another one ("in Jira, not in Linear"), only
+    /// the former counts.
     pub fn named_in(&self, message: &str) -> BTreeSet<u32> {
-        latin_words(message).filter_map(|word| self.0.get(word.to_lowercase().as_str())).flatten().copied().collect()
+        let (mut wanted, mut negated) = (BTreeSet::new(), BTreeSet::new());
+        for (at, word) in latin_words(message) {
+            let Some(places) = self.0.get(word.to_lowercase().as_str()) else { continue };
+            let named = if is_negated(&message[..at], &message[at + word.len()..]) { &mut negated } else { &mut wanted };
+            named.extend(places);
+        }
+        if wanted.is_empty() { negated } else { wanted }
     }
 }
 
-/// The words in Latin letters and digits. Other scripts, such as Chinese and Korean, write names without spaces around them.
-fn latin_words(text: &str) -> impl Iterator<Item = &str> {
-    text.split(|character: char| !(character.is_alphanumeric() && u32::from(character) < 0x250)).filter(|word| word.len() >= SHORTEST)
+/// The words in Latin letters and digits, with where they begin. Other scripts, such as Chinese and Korean, write names without spaces
+/// around them.
+fn latin_words(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let words = text.split(|character: char| !(character.is_alphanumeric() && u32::from(character) < 0x250));
+    words.filter(|word| word.len() >= SHORTEST).map(|word| (word.as_ptr().addr() - text.as_ptr().addr(), word))
 }
 
 #[cfg(test)]
@@ -87,7 +97,8 @@ mod tests {
         let products = Products::of(servers.iter().map(|(server, tools)| (*server, tools.iter().copied())));
         let named = |message: &str| products.named_in(message).into_iter().map(|place| servers[place as usize].0).collect::<Vec<_>>();
         assert_eq!(named("Do the same on GitHub, please"), ["github-legacy"]);
-        assert_eq!(named("nein, in jira nicht in linear"), ["atlassian", "linear"]);
+        assert_eq!(named("nein, in jira nicht in linear"), ["atlassian"]);
+        assert_eq!(named("nicht in linear?"), ["linear"]);
         assert_eq!(named("也在Jira里建一个"), ["atlassian"]);
         assert_eq!(named("aynısını gitlab'da yap"), ["gitlab"]);
         assert_eq!(named("by Twilio"), ["TwilioApiV2010"]);

@@ -6,6 +6,7 @@ pub mod json;
 pub mod json_text;
 pub(crate) mod short;
 pub(crate) mod similar;
+pub(crate) mod negation;
 pub(crate) mod word_list;
 pub(crate) mod words;
 pub(crate) mod folding;
