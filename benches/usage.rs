@@ -48,6 +48,7 @@ fn event(number: usize, tools: &[ToolId], begin: SystemTime) -> SelectionEvent {
         at,
         selection: None,
         principal: "user:5b0c9a52".into(),
+        key: None,
         chat: None,
         conversation: None,
         attribution: Attribution::default(),

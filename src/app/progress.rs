@@ -1,4 +1,5 @@
-//! Shows the progress of background work: a bar on a terminal if the work takes long, and a log line at the end.
+//! Shows the progress of background work: a bar on a terminal if the work takes long, log lines while tools are embedded, and one at the
+//! end.
 
 use std::io::IsTerminal;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,16 +12,28 @@ use crate::service::catalog::indexing::OnProgress;
 
 /// Shorter work shows no progress bar.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// Time between two log lines about the same work.
+const REPORTS: Duration = Duration::from_secs(30);
 
 /// Work in progress.
 struct Work {
     since: Instant,
+    reported: Instant,
     bar: Option<ProgressBar>,
 }
 
 impl Work {
     fn begin() -> Self {
-        Self { since: Instant::now(), bar: None }
+        Self { since: Instant::now(), reported: Instant::now(), bar: None }
+    }
+
+    /// Whether it is time for a log line.
+    fn reports(&mut self) -> bool {
+        let reports = self.reported.elapsed() >= REPORTS;
+        if reports {
+            self.reported = Instant::now();
+        }
+        reports
     }
 
     fn show(&mut self, what: &'static str, done: usize, total: usize) {
@@ -51,6 +64,9 @@ pub(super) fn embedding() -> OnProgress {
         let mut work = work.lock().unwrap_or_else(PoisonError::into_inner);
         let current = work.get_or_insert_with(Work::begin);
         current.show("embedding tools", done, total);
+        if done < total && current.reports() {
+            tracing::info!(done, total, "embedding tools");
+        }
         if done >= total {
             tracing::info!(texts = total, took_ms = milliseconds(current.end()), "tools embedded");
             *work = None;

@@ -230,7 +230,7 @@ async fn a_text_with_nul_costs_no_other_record() {
     batch.push(SelectionEvent { principal: "a\0b".into(), chat: Some("c\0d".into()), ..batch[0].clone() });
     batch[3].selection = Some("with nul".into());
     store.record(&batch).await.unwrap();
-    let found = store.selection("a\0b", &SelectionName::Chat("c\0d".into())).await.unwrap();
+    let found = store.selection("a\0b", None, &SelectionName::Chat("c\0d".into())).await.unwrap();
     assert_eq!(found.as_deref(), Some("with nul"));
     store.save_chat(&chat("me", "c\0d"), &set(&["a\0b"], &[]), 0).await.unwrap();
     assert_eq!(store.chat(&chat("me", "c\0d")).await.unwrap().unwrap().set, set(&["a\0b"], &[]));

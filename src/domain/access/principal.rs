@@ -153,6 +153,11 @@ impl Principal {
         Some(Self { email, name, groups, servers: Scope::Only(BTreeSet::new()), ..Self::new(owner.0, kind) })
     }
 
+    /// The id of the named key that authenticated the caller.
+    pub fn key_id(&self) -> Option<&str> {
+        self.key.as_ref().map(|key| key.id.as_str())
+    }
+
     pub fn api_key(key: &ApiKey) -> Self {
         Self {
             key: Some(Presented { id: key.id.clone(), hash: key.hash }),

@@ -19,6 +19,9 @@ pub struct SelectionEvent {
     /// The id of the selection: the event's own, or the last one before the event.
     pub selection: Option<String>,
     pub principal: String,
+    /// The id of the named key that authenticated the caller.
+    #[serde(default)]
+    pub key: Option<String>,
     pub chat: Option<String>,
     /// The conversation to which usage is attributed.
     pub conversation: Option<Conversation>,

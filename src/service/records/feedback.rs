@@ -70,7 +70,7 @@ impl Feedback {
     async fn selection(&self, named: SelectionName, caller: &CallerContext) -> Result<Option<String>, StoreError> {
         match self.recorder.followed(caller) {
             Some(found) => Ok(Some(found.id.to_string())),
-            None => self.store.selection(caller.principal.id.as_str(), &named).await,
+            None => self.store.selection(caller.principal.id.as_str(), caller.principal.key_id(), &named).await,
         }
     }
 }

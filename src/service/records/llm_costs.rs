@@ -58,6 +58,7 @@ impl LlmCosts {
             at: SystemTime::now(),
             selection: None,
             principal: id.as_str().to_owned(),
+            key: None,
             chat: None,
             conversation: None,
             attribution,

@@ -375,6 +375,7 @@ impl Recorder {
             at: SystemTime::now(),
             selection: followed.map(|selection| selection.id.to_string()),
             principal: caller.principal.id.as_str().to_owned(),
+            key: caller.principal.key_id().map(str::to_owned),
             chat: caller.chat.clone(),
             conversation: caller.conversation(),
             attribution: self.attribution(&caller.principal),

@@ -75,6 +75,7 @@ mod tests {
             at: SystemTime::now(),
             selection: Some("selection".to_owned()),
             principal: "user:a\n\0".to_owned(),
+            key: Some("0123".to_owned()),
             chat: Some("chat".to_owned()),
             conversation: Some(Conversation::chat("chat")),
             attribution: Attribution { groups: vec!["sales".to_owned()], user: None },

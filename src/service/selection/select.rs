@@ -301,6 +301,7 @@ impl Select {
             at: SystemTime::now(),
             selection: Some(id.to_owned()),
             principal: principal.id.as_str().to_owned(),
+            key: principal.key_id().map(str::to_owned),
             chat: request.chat.clone(),
             conversation: request.chat.as_deref().map(Conversation::chat),
             attribution: self.recorder.attribution(principal),

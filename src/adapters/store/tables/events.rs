@@ -85,13 +85,14 @@ async fn insert(writer: &mut DbConnection, events: &[SelectionEvent]) -> Result<
         events.iter().filter_map(|event| Columns::of(&event.kind).map(|columns| (event, columns))).collect();
     for rows in kept.chunks(ROWS) {
         let mut query = QueryBuilder::<Db>::new(
-            "INSERT INTO selection_event (at, kind, selection, principal, chat, message, outcome, took_us, recovered, kept, view) ",
+            "INSERT INTO selection_event (at, kind, selection, principal, key, chat, message, outcome, took_us, recovered, kept, view) ",
         );
         query.push_values(rows, |mut row, (event, columns)| {
             row.push_bind(to_millis(event.at))
                 .push_bind(columns.kind)
                 .push_bind(event.selection.as_deref().map(text))
                 .push_bind(text(&event.principal))
+                .push_bind(event.key.as_deref().map(text))
                 .push_bind(event.chat.as_deref().map(text))
                 .push_bind(columns.message.and_then(|message| message.text.as_deref()).map(text))
                 .push_bind(columns.outcome)

@@ -11,13 +11,15 @@ use crate::service::ports::{Feedback, FeedbackStore, SelectionName, StoreError};
 
 #[async_trait]
 impl FeedbackStore for SqlStore {
-    async fn selection(&self, principal: &str, named: &SelectionName) -> Result<Option<String>, StoreError> {
+    async fn selection(&self, principal: &str, key: Option<&str>, named: &SelectionName) -> Result<Option<String>, StoreError> {
         let (condition, value) = match named {
             SelectionName::Id(id) => ("selection = ", id),
             SelectionName::Chat(chat) => ("chat = ", chat),
         };
         let mut query = QueryBuilder::<Db>::new("SELECT selection FROM selection_event WHERE kind = 'offered' AND ");
         query.push(condition).push_bind(text(value)).push(" AND principal = ").push_bind(text(principal));
+        // Earlier versions stored no key.
+        query.push(" AND (key IS NULL OR key = ").push_bind(key.map(text)).push(")");
         query.push(" AND selection IS NOT NULL ORDER BY id DESC LIMIT 1");
         let query = query.build_query_scalar().persistent(false);
         self.read("look for a selection", query.fetch_optional(self.readers())).await

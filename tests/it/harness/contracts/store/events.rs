@@ -16,6 +16,7 @@ pub(crate) async fn events_are_found_by_what_they_say(store: &dyn Store) {
         at: hour(number),
         selection: Some("selection".into()),
         principal: principal.into(),
+        key: None,
         chat: chat.map(str::to_owned),
         conversation: None,
         attribution: Attribution::default(),

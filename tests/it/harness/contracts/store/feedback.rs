@@ -10,10 +10,11 @@ use toolsieve::service::ports::{
 use super::fixtures::{between, events, hour};
 
 pub(crate) async fn a_selection_is_found_by_its_principal_alone(store: &dyn Store) {
-    let offered = |id: &str, principal: &str, chat: Option<&str>| SelectionEvent {
+    let offered = |id: &str, (principal, key): (&str, Option<&str>), chat: Option<&str>| SelectionEvent {
         at: SystemTime::now(),
         selection: Some(id.into()),
         principal: principal.into(),
+        key: key.map(str::to_owned),
         chat: chat.map(str::to_owned),
         conversation: None,
         attribution: Attribution::default(),
@@ -27,17 +28,29 @@ pub(crate) async fn a_selection_is_found_by_its_principal_alone(store: &dyn Stor
             arm: None,
         },
     };
-    let events =
-        [offered("a", "me", Some("chat")), offered("b", "me", Some("chat")), offered("c", "them", Some("chat")), offered("d", "me", None)];
+    let (me, them, of_key) = (("me", None), ("them", None), ("me", Some("one")));
+    let events = [
+        offered("a", me, Some("chat")),
+        offered("b", me, Some("chat")),
+        offered("c", them, Some("chat")),
+        offered("d", me, None),
+        offered("e", of_key, Some("chat of a key")),
+    ];
     store.record(&events).await.unwrap();
     store.record(&self::events(SystemTime::now())).await.unwrap();
-    let find = async |principal: &str, named| store.selection(principal, &named).await.unwrap();
+    let find_with = async |principal: &str, key, named| store.selection(principal, key, &named).await.unwrap();
+    let find = async |principal: &str, named| find_with(principal, None, named).await;
     let (id, chat) = (|id: &str| SelectionName::Id(id.into()), |chat: &str| SelectionName::Chat(chat.into()));
     assert_eq!(find("me", id("a")).await.as_deref(), Some("a"));
     assert_eq!((find("them", id("a")).await, find("me", id("c")).await, find("me", id("none")).await), (None, None, None));
     assert_eq!(find("me", chat("chat")).await.as_deref(), Some("b"), "the last one");
     assert_eq!(find("them", chat("chat")).await.as_deref(), Some("c"));
     assert_eq!(find("me", chat("other")).await, None);
+    for named in [id("e"), chat("chat of a key")] {
+        assert_eq!(find_with("me", Some("one"), named.clone()).await.as_deref(), Some("e"));
+        assert_eq!((find_with("me", Some("two"), named.clone()).await, find("me", named).await), (None, None), "another key's user");
+    }
+    assert_eq!(find_with("me", Some("one"), id("a")).await.as_deref(), Some("a"), "of an earlier version");
 }
 
 pub(crate) async fn the_last_verdict_counts(store: &dyn Store) {

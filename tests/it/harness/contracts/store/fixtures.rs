@@ -72,6 +72,7 @@ pub(crate) fn events(at: SystemTime) -> Vec<SelectionEvent> {
         at,
         selection: Some("selection".into()),
         principal: "anyone".into(),
+        key: None,
         chat: None,
         conversation: None,
         attribution: Attribution::default(),

@@ -19,6 +19,7 @@ pub(crate) async fn usage_is_summed_by_days(store: &dyn Store) {
         at: time,
         selection: None,
         principal: "anyone".into(),
+        key: None,
         chat: None,
         conversation: None,
         attribution: Attribution::default(),
@@ -92,6 +93,7 @@ pub(crate) async fn conversations_are_summed_by_arms(store: &dyn Store) {
         at: hour(0) + Duration::from_mins(1) * minutes,
         selection: None,
         principal: principal.into(),
+        key: None,
         chat: chat.map(str::to_owned),
         conversation: None,
         attribution: Attribution::default(),
@@ -148,6 +150,7 @@ pub(crate) async fn what_conversations_load_is_summed(store: &dyn Store) {
         selection: None,
         principal: "me".into(),
         // The session of an address goes before a chat.
+        key: None,
         chat: Some("chat".into()),
         conversation: Some(conversation),
         attribution: Attribution::default(),
@@ -187,7 +190,7 @@ fn to(groups: &[&str], user: Option<&str>) -> Attribution {
 }
 
 fn spent(at: SystemTime, attribution: Attribution, kind: SelectionEventKind) -> SelectionEvent {
-    SelectionEvent { at, selection: None, principal: "anyone".into(), chat: None, conversation: None, attribution, kind }
+    SelectionEvent { at, selection: None, principal: "anyone".into(), key: None, chat: None, conversation: None, attribution, kind }
 }
 
 fn offered(model: Option<&str>, tokens_saved: u64) -> SelectionEventKind {
