@@ -17,7 +17,7 @@ pub(super) const MOST: f32 = 3.0;
 const LEAST: f32 = 0.02;
 /// The cosine from which a message that needed a tool is so similar that this one needs a tool too.
 const NEARLY_THE_SAME: f32 = 0.86;
-/// The votes of people from which a message surely needs a tool: those of several people after nearly the same message.
+/// The votes from which a message surely needs a tool: those of one person's messages that are nearly the same, or of several people.
 pub(super) const AGREED: f32 = 0.5;
 /// The cosine from which messages count as alike in explanations.
 pub(super) const ALIKE: f32 = 0.6;
@@ -46,6 +46,17 @@ pub struct Vote {
     pub messages: u32,
     /// Whether nearly the same message needed the tool.
     pub is_certain: bool,
+}
+
+/// The evidence for a tool by messages that are like a new one.
+#[derive(Clone, Copy, Default)]
+struct Alike {
+    /// Number of messages and of words of calls that support the tool.
+    rows: u32,
+    /// Number of messages among them.
+    messages: u32,
+    /// Sum of the weights, for and against the tool, of nearly the same messages.
+    of_the_same: f32,
 }
 
 impl Vote {
@@ -86,8 +97,7 @@ impl Memory {
             return Vec::new();
         }
         let mut deltas = vec![0.0_f32; self.tools.len()];
-        // With the number of similar rows for a tool, which may be messages or the words of calls.
-        let mut alike: HashMap<usize, (Vote, u32)> = HashMap::new();
+        let mut alike: HashMap<usize, Alike> = HashMap::new();
         let offset = self.fit.offset(message.values(), message.scale());
         // Many messages in a row have the same age in minutes.
         let (mut at, mut faded) = (Minute(u32::MAX), 1.0);
@@ -101,16 +111,18 @@ impl Memory {
             }
             if cosine >= ALIKE {
                 for (tool, weight) in row.weights(parameters) {
-                    let (vote, rows) = alike.entry(tool).or_default();
-                    *rows += u32::from(weight > 0.0);
-                    vote.messages += u32::from(weight > 0.0 && row.is_message());
-                    vote.is_certain |= cosine >= NEARLY_THE_SAME && weight >= AGREED;
+                    let alike = alike.entry(tool).or_default();
+                    alike.rows += u32::from(weight > 0.0);
+                    alike.messages += u32::from(weight > 0.0 && row.is_message());
+                    if cosine >= NEARLY_THE_SAME {
+                        alike.of_the_same += weight;
+                    }
                 }
             }
         }
         let vote = |(tool, delta): (usize, f32)| {
-            let (of_alike, rows) = alike.get(&tool).copied().unwrap_or_default();
-            let vote = Vote { delta: delta.clamp(-MOST, MOST), ..of_alike };
+            let Alike { rows, messages, of_the_same } = alike.get(&tool).copied().unwrap_or_default();
+            let vote = Vote { delta: delta.clamp(-MOST, MOST), messages, is_certain: of_the_same >= AGREED };
             (vote.delta.abs() >= LEAST || rows > 0).then_some((tool, vote))
         };
         deltas.into_iter().enumerate().filter_map(vote).collect()
@@ -185,6 +197,21 @@ mod tests {
         assert!(near.delta > 0.5 && far.is_none_or(|far| far.delta < 0.1), "{near:?} {far:?}");
         assert!(near.messages == 1 && near.is_certain);
         assert_eq!(vote(&memory, &[1.0, 0.0], "right", 1), None, "a vector of another model");
+    }
+
+    /// Regression test: after one use, no number of verdicts could close the gate again.
+    #[test]
+    fn later_verdicts_on_the_same_message_take_the_certainty_away() {
+        let mut memory = Memory::of_one();
+        add(&mut memory, "1", &[1.0, 0.1], "a", "right", EvidenceKind::Missing);
+        let is_certain = |memory: &Memory| vote(memory, &[1.0, 0.0], "right", 1).is_some_and(|vote| vote.is_certain);
+        assert!(is_certain(&memory));
+        add(&mut memory, "2", &[1.0, 0.05], "a", "right", EvidenceKind::Wrong);
+        assert!(!is_certain(&memory));
+        add(&mut memory, "3", &[1.0, 0.0], "a", "right", EvidenceKind::Called);
+        assert!(is_certain(&memory));
+        add(&mut memory, "4", &[0.0, 1.0], "a", "right", EvidenceKind::Wrong);
+        assert!(is_certain(&memory), "another message");
     }
 
     #[test]
