@@ -8,6 +8,8 @@ use std::collections::{BTreeSet, HashMap};
 
 use ahash::RandomState;
 
+use crate::domain::text::folding::clean;
+use crate::domain::text::names::names_in;
 use crate::domain::text::negation::is_negated;
 use crate::domain::text::words::split_identifier;
 
@@ -63,21 +65,30 @@ impl Products {
     /// The places of the servers whose products a message names. If it names one instead of another one ("in Jira, not in Linear"), only
     /// the former counts.
     pub fn named_in(&self, message: &str) -> BTreeSet<u32> {
+        let text = clean(message);
         let (mut wanted, mut negated) = (BTreeSet::new(), BTreeSet::new());
-        for (at, word) in latin_words(message) {
-            let Some(places) = self.0.get(word.to_lowercase().as_str()) else { continue };
-            let named = if is_negated(&message[..at], &message[at + word.len()..]) { &mut negated } else { &mut wanted };
+        let mut named = |name: &str, places: &[u32]| {
+            let at = name.as_ptr().addr() - text.as_ptr().addr();
+            let named = if is_negated(&text[..at], &text[at + name.len()..]) { &mut negated } else { &mut wanted };
             named.extend(places);
+        };
+        for word in latin_words(&text) {
+            if let Some(places) = self.0.get(word.to_lowercase().as_str()) {
+                named(word, places);
+            }
+        }
+        for (name, english) in names_in(&text) {
+            for places in english.split(' ').filter_map(|word| self.0.get(word)) {
+                named(name, places);
+            }
         }
         if wanted.is_empty() { negated } else { wanted }
     }
 }
 
-/// The words in Latin letters and digits, with where they begin. Other scripts, such as Chinese and Korean, write names without spaces
-/// around them.
-fn latin_words(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let words = text.split(|character: char| !(character.is_alphanumeric() && u32::from(character) < 0x250));
-    words.filter(|word| word.len() >= SHORTEST).map(|word| (word.as_ptr().addr() - text.as_ptr().addr(), word))
+/// The words in Latin letters and digits. Other scripts, such as Chinese and Korean, write names without spaces around them.
+fn latin_words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|character: char| !(character.is_alphanumeric() && u32::from(character) < 0x250)).filter(|word| word.len() >= SHORTEST)
 }
 
 #[cfg(test)]
@@ -103,6 +114,9 @@ mod tests {
         assert_eq!(named("aynısını gitlab'da yap"), ["gitlab"]);
         assert_eq!(named("by Twilio"), ["TwilioApiV2010"]);
         assert_eq!(named("and grafana alerts?"), ["mcp-grafana"]);
+        assert_eq!(named("создай задачу в джире"), ["atlassian"]);
+        assert_eq!(named("ギットラボにも作って"), ["gitlab"]);
+        assert_eq!(named("지라에 이슈 만들어줘, 깃허브 말고"), ["atlassian"]);
         for message in ["create an issue", "the legacy API", "confluence", "jiraffe", "", "作成して"] {
             assert!(named(message).is_empty(), "{message}");
         }

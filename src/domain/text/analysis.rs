@@ -77,7 +77,7 @@ impl Analyzer {
                 }
                 Segment::Unspaced(run) => {
                     grams(run, &mut emit);
-                    names::english_in_run(run, |english| self.variants(english, &mut emit));
+                    names::english_in_run(run, |_, english| self.variants(english, &mut emit));
                 }
             }
         }

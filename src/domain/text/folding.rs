@@ -12,7 +12,7 @@ use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfkc_quick};
 ///
 /// An apostrophe or a quotation mark between two letters of the Hebrew or Cyrillic script belongs to the word, and so does the
 /// middle dot in Catalan (rules WB6 and WB7 of UAX #29). Marks and format characters never end a word (rule WB4).
-pub(super) fn clean(text: &str) -> Cow<'_, str> {
+pub(in crate::domain) fn clean(text: &str) -> Cow<'_, str> {
     if text.is_ascii() || !needs_cleaning(text) {
         return Cow::Borrowed(text);
     }

@@ -11,6 +11,6 @@ pub(crate) mod word_list;
 pub(crate) mod words;
 pub(crate) mod folding;
 pub mod language;
-mod names;
+pub(in crate::domain) mod names;
 pub mod analysis;
 pub mod glossary;

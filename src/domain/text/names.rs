@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use ahash::RandomState;
 
 use super::folding::{clean, fold};
-use super::words::is_unspaced;
+use super::words::{Segment, is_unspaced, segments};
 
 /// The table. Each line has the English words, a colon, and their forms in other scripts, separated by spaces.
 const NAMES: &str = include_str!("names.txt");
@@ -18,6 +18,8 @@ const NAMES: &str = include_str!("names.txt");
 const LONGEST_ENDING: usize = 3;
 /// Minimum length of a name before an ending.
 const SHORTEST_BEFORE_ENDING: usize = 3;
+/// Minimum length of a stem of a name, in characters.
+const SHORTEST_STEM: usize = 4;
 /// The endings of borrowed words in Russian and Ukrainian. Other letters make another word: `поставь` is no post.
 const CYRILLIC_ENDINGS: &str = "а ам ами ах е ем ею ей еві и ии ию ия ів ом ов ові ой ою у ы ю я ям ями ях єм і";
 
@@ -49,17 +51,32 @@ impl Table {
                 table.english.insert(form.to_owned(), english);
             }
         }
+        table.add_stems();
         table
     }
 
-    /// The longest name at the start of `text`: its English words, and its length in bytes.
-    fn longest_at_start(&self, text: &str) -> Option<(&'static str, usize)> {
+    /// Adds what remains of Cyrillic names in other cases: `джир` of `джира`, for `джире`.
+    fn add_stems(&mut self) {
+        let stem = |(form, english): (&String, &&'static str)| {
+            let stem = form.strip_suffix(['а', 'я'])?;
+            (stem.chars().count() >= SHORTEST_STEM).then(|| (stem.to_owned(), *english))
+        };
+        let stems: Vec<(String, &'static str)> = self.english.iter().filter_map(stem).collect();
+        for (stem, english) in stems {
+            self.english.entry(stem).or_insert(english);
+        }
+    }
+
+    /// The longest name at the start of `text` that what follows permits: its English words, and its length in bytes.
+    fn longest_at_start(&self, text: &str, is_followed: impl Fn(&str, &str) -> bool) -> Option<(&'static str, usize)> {
         let longest = *self.longest.get(&text.chars().next()?)?;
         let ends = text.char_indices().map(|(at, character)| at + character.len_utf8()).take(longest);
         // At most `LONGEST_NAME` characters, so this is no loop over the text.
         let mut lengths = [0; LONGEST_NAME];
         let count = lengths.iter_mut().zip(ends).map(|(length, end)| *length = end).count();
-        lengths[..count].iter().rev().find_map(|&length| Some((*self.english.get(&text[..length])?, length)))
+        let name =
+            |&length: &usize| Some((*self.english.get(&text[..length])?, length)).filter(|_| is_followed(&text[..length], &text[length..]));
+        lengths[..count].iter().rev().find_map(name)
     }
 }
 
@@ -72,15 +89,12 @@ pub(super) fn english_for_word(word: &str) -> Option<&'static str> {
     if let Some(english) = TABLE.english.get(word) {
         return Some(english);
     }
+    let has_ending =
+        |name: &str, ending: &str| ending.is_empty() || (name.chars().nth(SHORTEST_BEFORE_ENDING - 1).is_some() && is_ending(ending));
     let mut rest = word;
     for _ in 0..=LONGEST_PREFIX {
-        if let Some((english, length)) = TABLE.longest_at_start(rest) {
-            let name = &rest[..length];
-            let ending = &rest[length..];
-            let is_long = name.chars().nth(SHORTEST_BEFORE_ENDING - 1).is_some();
-            if ending.is_empty() || (is_long && is_ending(ending)) {
-                return Some(english);
-            }
+        if let Some((english, _)) = TABLE.longest_at_start(rest, has_ending) {
+            return Some(english);
         }
         rest = rest.strip_prefix(GLUED)?;
     }
@@ -98,15 +112,15 @@ fn is_ending(text: &str) -> bool {
 const GLUED: [char; 13] = ['ا', 'ل', 'ب', 'و', 'ف', 'ك', 'ع', 'ה', 'ו', 'ב', 'ל', 'מ', 'ש'];
 const LONGEST_PREFIX: usize = 4;
 
-/// Calls `emit` with the English words for each name in a run of a script without spaces. In Hangul and Katakana, a name starts
+/// Calls `emit` with each name in a run of a script without spaces, and with its English words. In Hangul and Katakana, a name starts
 /// where its run or the previous name ends.
-pub(super) fn english_in_run(run: &str, mut emit: impl FnMut(&'static str)) {
+pub(super) fn english_in_run<'a>(run: &'a str, mut emit: impl FnMut(&'a str, &'static str)) {
     let mut at = 0;
     let mut may_start = true;
     while let Some(first) = run[at..].chars().next() {
-        let found = if may_start || !is_phonetic(first) { TABLE.longest_at_start(&run[at..]) } else { None };
+        let found = if may_start || !is_phonetic(first) { TABLE.longest_at_start(&run[at..], |_, _| true) } else { None };
         if let Some((english, length)) = found {
-            emit(english);
+            emit(&run[at..at + length], english);
             at += length;
             may_start = true;
         } else {
@@ -117,6 +131,21 @@ pub(super) fn english_in_run(run: &str, mut emit: impl FnMut(&'static str)) {
             may_start = true;
         }
     }
+}
+
+/// The names of a clean text that are written in other scripts, each with its English words.
+pub(in crate::domain) fn names_in(text: &str) -> Vec<(&str, &'static str)> {
+    let (mut names, mut word) = (Vec::new(), String::new());
+    for segment in segments(text) {
+        match segment {
+            Segment::Word(run) | Segment::Compound(run) => {
+                fold(run, &mut word);
+                names.extend(english_for_word(&word).map(|english| (run, english)));
+            }
+            Segment::Unspaced(run) => english_in_run(run, |name, english| names.push((name, english))),
+        }
+    }
+    names
 }
 
 fn is_phonetic(character: char) -> bool {
@@ -134,11 +163,11 @@ fn without_long_vowel(word: &str) -> &str {
 mod tests {
     use std::collections::HashSet;
 
-    use super::{LONGEST_NAME, NAMES, english_for_word, english_in_run};
+    use super::{LONGEST_NAME, NAMES, english_for_word, english_in_run, names_in};
 
     fn in_run(run: &str) -> Vec<&'static str> {
         let mut found = Vec::new();
-        english_in_run(run, |english| found.push(english));
+        english_in_run(run, |_, english| found.push(english));
         found
     }
 
@@ -163,6 +192,9 @@ mod tests {
             ("кликхаус", "clickhouse"),
             ("кликхаусе", "clickhouse"),
             ("дискорді", "discord"),
+            ("джире", "jira"),
+            ("фигмой", "figma"),
+            ("группам", "group"),
             ("بالديسكورد", "discord"),
             ("والفيسبوك", "facebook"),
             ("בפיגמה", "figma"),
@@ -173,6 +205,12 @@ mod tests {
         for word in ["", "слон", "поставь", "сторона", "файлообменникам", "كتاب"] {
             assert_eq!(english_for_word(word), None, "{word}");
         }
+    }
+
+    #[test]
+    fn names_are_found_where_they_stand() {
+        assert_eq!(names_in("создай в джире, 用谷歌"), [("джире", "jira"), ("谷歌", "google")]);
+        assert!(names_in("in Jira").is_empty());
     }
 
     #[test]
