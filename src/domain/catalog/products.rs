@@ -19,6 +19,8 @@ const SHORTEST: usize = 3;
 const MOST_SERVERS: usize = 3;
 /// Minimum number of tools of a server whose names begin with a word, so that it names the server.
 const FEWEST_TOOLS: usize = 3;
+/// Maximum number of letters beside the name in a message that only corrects which product was meant: "Je voulais dire".
+const MOST_OTHER_LETTERS: usize = 16;
 /// Verbs with which the names of tools begin.
 const VERBS: [&str; 48] = [
     "add", "ask", "cancel", "check", "clear", "close", "convert", "copy", "count", "create", "delete", "describe", "download", "edit",
@@ -29,6 +31,25 @@ const VERBS: [&str; 48] = [
 /// Parts of servers' names that name no product.
 const GENERIC: [&str; 14] =
     ["api", "app", "client", "data", "legacy", "local", "mcp", "official", "remote", "server", "service", "test", "the", "tools"];
+
+/// The products that a message names, as the places of their servers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NamedProducts {
+    pub wanted: BTreeSet<u32>,
+    /// Those that the message names only to rule them out: Linear in "in Jira, not in Linear". Empty if it wants no other one.
+    pub ruled_out: BTreeSet<u32>,
+    /// Number of letters and digits that belong to no name.
+    other_letters: usize,
+}
+
+impl NamedProducts {
+    /// Whether the message does hardly more than naming another product than an earlier one ("no, in Jira").
+    pub fn corrects(&self, message: &str, earlier: &BTreeSet<u32>) -> bool {
+        let is_question = message.trim_end().ends_with(['?', '？', '؟']);
+        let is_other = !self.wanted.is_empty() && !earlier.is_empty() && self.wanted.is_disjoint(earlier);
+        is_other && !is_question && self.other_letters <= MOST_OTHER_LETTERS
+    }
+}
 
 type PlacesOf = HashMap<String, BTreeSet<u32>, RandomState>;
 
@@ -62,27 +83,33 @@ impl Products {
         Self(named.map(|(word, places)| (word.into(), places.into_iter().collect())).collect())
     }
 
-    /// The places of the servers whose products a message names. If it names one instead of another one ("in Jira, not in Linear"), only
-    /// the former counts.
-    pub fn named_in(&self, message: &str) -> BTreeSet<u32> {
+    /// The products that a message names.
+    pub fn named_in(&self, message: &str) -> NamedProducts {
         let text = clean(message);
-        let (mut wanted, mut negated) = (BTreeSet::new(), BTreeSet::new());
-        let mut named = |name: &str, places: &[u32]| {
+        let mut named =
+            NamedProducts { other_letters: text.chars().filter(|character| character.is_alphanumeric()).count(), ..Default::default() };
+        let mut add = |name: &str, places: &[u32]| {
             let at = name.as_ptr().addr() - text.as_ptr().addr();
-            let named = if is_negated(&text[..at], &text[at + name.len()..]) { &mut negated } else { &mut wanted };
-            named.extend(places);
+            let is_ruled_out = is_negated(&text[..at], &text[at + name.len()..]);
+            if is_ruled_out { &mut named.ruled_out } else { &mut named.wanted }.extend(places);
+            named.other_letters = named.other_letters.saturating_sub(name.chars().count());
         };
         for word in latin_words(&text) {
             if let Some(places) = self.0.get(word.to_lowercase().as_str()) {
-                named(word, places);
+                add(word, places);
             }
         }
         for (name, english) in names_in(&text) {
-            for places in english.split(' ').filter_map(|word| self.0.get(word)) {
-                named(name, places);
+            let places: Vec<u32> = english.split(' ').filter_map(|word| self.0.get(word)).flatten().copied().collect();
+            if !places.is_empty() {
+                add(name, &places);
             }
         }
-        if wanted.is_empty() { negated } else { wanted }
+        if named.wanted.is_empty() {
+            named.wanted = std::mem::take(&mut named.ruled_out);
+        }
+        named.ruled_out.retain(|place| !named.wanted.contains(place));
+        named
     }
 }
 
@@ -93,6 +120,8 @@ fn latin_words(text: &str) -> impl Iterator<Item = &str> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::Products;
 
     #[test]
@@ -106,7 +135,8 @@ mod tests {
             ("TwilioApiV2010", &["TwilioApiV2010--CreateMessage"]),
         ];
         let products = Products::of(servers.iter().map(|(server, tools)| (*server, tools.iter().copied())));
-        let named = |message: &str| products.named_in(message).into_iter().map(|place| servers[place as usize].0).collect::<Vec<_>>();
+        let named =
+            |message: &str| products.named_in(message).wanted.into_iter().map(|place| servers[place as usize].0).collect::<Vec<_>>();
         assert_eq!(named("Do the same on GitHub, please"), ["github-legacy"]);
         assert_eq!(named("nein, in jira nicht in linear"), ["atlassian"]);
         assert_eq!(named("nicht in linear?"), ["linear"]);
@@ -117,8 +147,24 @@ mod tests {
         assert_eq!(named("создай задачу в джире"), ["atlassian"]);
         assert_eq!(named("ギットラボにも作って"), ["gitlab"]);
         assert_eq!(named("지라에 이슈 만들어줘, 깃허브 말고"), ["atlassian"]);
+        assert_eq!(products.named_in("forget Linear, use GitLab").ruled_out, BTreeSet::from([3]));
         for message in ["create an issue", "the legacy API", "confluence", "jiraffe", "", "作成して"] {
             assert!(named(message).is_empty(), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_short_message_that_names_another_product_corrects() {
+        let servers: [(&str, [&str; 0]); 2] = [("linear", []), ("jira", [])];
+        let products = Products::of(servers.iter().map(|(server, tools)| (*server, tools.iter().copied())));
+        let (linear, jira, none) = (BTreeSet::from([0]), BTreeSet::from([1]), BTreeSet::new());
+        let corrects = |message: &str, earlier: &BTreeSet<u32>| products.named_in(message).corrects(message, earlier);
+        for message in ["no, Jira", "I meant Jira", "never mind, use Jira", "Je voulais dire Jira", "джира!", "Jira, not Linear"] {
+            assert!(corrects(message, &linear), "{message}");
+            assert!(!corrects(message, &jira) && !corrects(message, &none), "{message}");
+        }
+        for message in ["what is Jira?", "thanks", "we wrote about it in Jira a year ago"] {
+            assert!(!corrects(message, &linear), "{message}");
         }
     }
 }

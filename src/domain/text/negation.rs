@@ -8,7 +8,7 @@ const BEFORE: usize = 3;
 const CLOSE: usize = 10;
 /// Words before what they negate or replace, in lower case. English "no" is missing: mostly, it is an answer ("no in Jira").
 const NEGATIONS: &[&str] = word_list!(
-    "not don't dont doesn't isn't never without except instead rather than nicht kein keine keinen statt anstatt anstelle ohne außer ausser \
+    "not don't dont forget vergiss oublie olvida dimentica esquece vergeet zapomnij забудь glöm unuta doesn't isn't never without except instead rather than nicht kein keine keinen statt anstatt anstelle ohne außer ausser \
      pas sans lieu plutôt sin vez lugar non senza invece posto não nao sem niet geen plaats zonder nie zamiast bez не вместо без кроме \
      замість крім inte istället utan ikke stedet uden uten ei älä paitsi ne místo není ليس ليست لا بدل بدلا وليس nahi nahin"
 );

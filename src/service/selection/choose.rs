@@ -1,6 +1,7 @@
 //! Chooses the new tools for a message: ranks them, applies the gate, lets a model judge, and cuts the ranking.
 
 mod additions;
+mod names;
 
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use self::additions::Ground;
+use self::names::{Named, name_first};
 
 use crate::domain::access::principal::Principal;
 use crate::domain::access::visibility::Scope;
@@ -16,7 +18,7 @@ use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::tool::{Tool, ToolId};
 use crate::domain::selection::relevance::{
     CutCandidate, CutParameters, CutReason, GAP, GAP_OF_PARTS, GateRule, PREFERENCE, PREFERENCE_IN_CONTEXT, QueryPlan, Ranked, Role, cut,
-    cut_noting, gap_at, prefer, raise, readable_score,
+    cut_noting, gap_at, prefer, readable_score,
 };
 use crate::domain::selection::selection::Reason;
 use crate::service::catalog::current::View;
@@ -31,8 +33,6 @@ use crate::service::selection::retrieve::{Ranking, Retrieve, without_gate};
 
 /// Maximum number of candidates per index query, however few tools are offered.
 const LONGEST_LIST: usize = 1_000;
-/// Maximum number of tools that a message may name.
-const MOST_NAMED: usize = 8;
 
 /// Determines when a message changes a chat's tools, and which extra tools it then adds for later turns.
 ///
@@ -48,8 +48,10 @@ pub(super) struct ChatParameters {
     pub(super) as_good_alone: f32,
     /// Score distance from the best tool within which the tools of products that the message names replace all others.
     pub(super) as_good_named: f32,
-    /// What is added to their scores if the message depends on earlier turns.
-    pub(super) named: f32,
+    /// What is added to their scores, and to those of products that the message rules out, if it depends on earlier turns.
+    pub(super) named: (f32, f32),
+    /// The same if the message only corrects which product was meant.
+    pub(super) corrected: (f32, f32),
     /// Maximum number of tools of the best tool's server, including extra tools.
     pub(super) of_server: usize,
     /// Share of the places that is reserved for extra tools, unless the message may need several tools.
@@ -58,7 +60,16 @@ pub(super) struct ChatParameters {
 
 impl Default for ChatParameters {
     fn default() -> Self {
-        Self { as_good: 0.3, as_good_in_context: 0.8, as_good_alone: 1.5, as_good_named: 1.0, named: 0.5, of_server: 8, places: 0.4 }
+        Self {
+            as_good: 0.3,
+            as_good_in_context: 0.8,
+            as_good_alone: 1.5,
+            as_good_named: 1.0,
+            named: (0.5, -1.0),
+            corrected: (2.0, -1.0),
+            of_server: 8,
+            places: 0.4,
+        }
     }
 }
 
@@ -129,7 +140,7 @@ impl Choose {
         if plan.is_empty() || (offer.ours.is_empty() && offer.judged.is_empty()) {
             return Chosen::nothing();
         }
-        let named = catalog.texts().map(|texts| texts.products.named_in(plan.whole())).unwrap_or_default();
+        let named = Named::of(message, &plan);
         let mut ranking = self.rank(message, &plan, &named).await;
         let tools = offer.ours.len() + offer.judged.len();
         let verdict = settings.gate.then(|| self.retrieve.verdict(&ranking, tools)).flatten();
@@ -139,9 +150,10 @@ impl Choose {
         let is_learned = is_closed && !is_polite && !ranking.learned.needed.is_empty();
         let named_tools = name_first(message, &plan, &mut ranking);
         let is_named = is_closed && !named_tools.is_empty();
-        let needs_tool = !is_closed || is_learned || is_named;
+        let is_corrected = is_closed && !is_polite && named.is_correction;
+        let needs_tool = !is_closed || is_learned || is_named || is_corrected;
         if let Some(trace) = message.trace {
-            let gate = match (settings.gate, is_named, is_learned) {
+            let gate = match (settings.gate, is_named || is_corrected, is_learned) {
                 (false, ..) => without_gate(GateRule::Off),
                 (true, true, _) => without_gate(GateRule::Named),
                 (true, false, true) => without_gate(GateRule::Learned),
@@ -158,18 +170,18 @@ impl Choose {
             vector: ranking.vector.clone(),
             leans: ranking.in_context.is_some(),
             needs_tool,
-            one_of: self.about_as_good(&ranking, catalog, &named),
+            one_of: self.about_as_good(&ranking, catalog, &named.wanted),
             is_partial: ranking.is_partial,
             message: ranking.message.clone(),
             warnings: ranking.warnings.clone(),
             not_judged: ranking.not_judged.iter().filter_map(|&place| Some(offer.judged.get(place)?.name.clone())).collect(),
             ..Chosen::nothing()
         };
-        if is_learned || is_named {
+        if (is_learned || is_named) && !is_corrected {
             // The message itself fits no tool, so its other ranks say nothing.
             let Ranking { ranked, learned, .. } = &mut ranking;
             ranked.retain(|ranked| (is_learned && learned.needed.contains(&ranked.key)) || named_tools.contains(&ranked.key));
-            chosen.one_of = self.about_as_good(&ranking, catalog, &named);
+            chosen.one_of = self.about_as_good(&ranking, catalog, &named.wanted);
         }
         if !needs_tool {
             if chosen.kind == SelectionKind::Chosen {
@@ -220,7 +232,7 @@ impl Choose {
 
     /// Ranks the offered tools. Among near ties, servers that the chat has called come first. Calls since the message don't count, so that
     /// all model calls of a turn get the same ranking.
-    async fn rank(&self, message: &Message<'_>, plan: &QueryPlan, named: &BTreeSet<u32>) -> Ranking {
+    async fn rank(&self, message: &Message<'_>, plan: &QueryPlan, named: &Named) -> Ranking {
         let Message { request, view, offer, .. } = *message;
         let View { catalog, settings, .. } = view;
         let (narrowed, in_scope) = narrowed(view, offer);
@@ -234,10 +246,13 @@ impl Choose {
         }
         self.retrieve.apply_learning(&mut ranking, &narrowed, message.principal, |key| offer.has(key));
         let used = request.called_earlier().filter_map(|name| catalog.server_of(catalog.position(&view.operation(name)?.id)?));
-        let used: HashSet<u32> = used.filter(|server| named.is_empty() || named.contains(server)).collect();
+        let used: HashSet<u32> = used.filter(|server| named.wanted.is_empty() || named.wanted.contains(server)).collect();
         // Earlier turns raise the tools of the products that they name.
-        if !named.is_empty() && ranking.in_context.is_some() {
-            prefer(&mut ranking.ranked, self.of_chats.named, |key| catalog.server_of(key).is_some_and(|server| named.contains(&server)));
+        if ranking.in_context.is_some() {
+            let (wanted, ruled_out) = if named.is_correction { self.of_chats.corrected } else { self.of_chats.named };
+            let is_of = |servers: &BTreeSet<u32>, key| catalog.server_of(key).is_some_and(|server| servers.contains(&server));
+            prefer(&mut ranking.ranked, wanted, |key| is_of(&named.wanted, key));
+            prefer(&mut ranking.ranked, ruled_out, |key| is_of(&named.ruled_out, key));
         }
         if !used.is_empty() {
             let preference = if ranking.in_context.is_some() { PREFERENCE_IN_CONTEXT } else { PREFERENCE };
@@ -316,26 +331,6 @@ impl Choose {
         let near = near.filter(|ranked| ranked.alone >= best.alone - as_good_alone);
         near.filter(|ranked| all_count || !is_down(ranked.key)).map(|ranked| ranked.key).collect()
     }
-}
-
-/// Puts the offered tools first whose published names the message contains. Returns them.
-fn name_first(message: &Message<'_>, plan: &QueryPlan, ranking: &mut Ranking) -> Vec<u32> {
-    let Message { view, offer, .. } = *message;
-    let mut named = Vec::new();
-    for word in words_of_names(plan.whole()) {
-        let tool = view.operation(word).and_then(|tool| view.catalog.position(&tool.id));
-        if let Some(tool) = tool.filter(|tool| offer.has(*tool) && !named.contains(tool) && named.len() < MOST_NAMED) {
-            named.push(tool);
-        }
-    }
-    raise(&mut ranking.ranked, &named);
-    named
-}
-
-/// Words of a text that may be names of functions.
-fn words_of_names(text: &str) -> impl Iterator<Item = &str> {
-    let words = text.split(|character: char| !(character.is_ascii_alphanumeric() || matches!(character, '_' | '-' | '.')));
-    words.map(|word| word.trim_matches(['-', '.'])).filter(|word| word.contains('_'))
 }
 
 /// The properties of a ranked tool that affect the cut.
