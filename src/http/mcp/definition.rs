@@ -28,12 +28,17 @@ pub(super) fn named(tool: &Tool, name: &str) -> McpTool {
     let Value::Object(mut raw) = shown.unwrap_or(raw) else { return plain(tool, name) };
     raw.insert("name".into(), name.into());
     raw.insert("description".into(), tool.description.as_str().into());
-    // MCP clients accept only schemas of type `object`. A shape makes the server's own schema wrong. Free-form arguments have the wrapper
-    // that the meta-tools describe and that every call removes, so that an argument of the name `arguments` is not taken for it.
-    if tool.shape.changes_parameters() || tool.input.wrapped || !is_object_schema(raw.get("inputSchema")) {
+    for schema in ["inputSchema", "outputSchema"] {
+        if let Some(properties) = raw.get_mut(schema).and_then(|schema| schema.get_mut("properties")).and_then(Value::as_object_mut) {
+            properties.values_mut().for_each(spell_out);
+        }
+    }
+    // A shape makes the server's own schema wrong. Free-form arguments have the wrapper that the meta-tools describe and that every call
+    // removes, so that an argument of the name `arguments` is not taken for it.
+    if tool.shape.changes_parameters() || tool.input.wrapped || !is_accepted(raw.get("inputSchema")) {
         raw.insert("inputSchema".into(), tool.input.published.value());
     }
-    if raw.contains_key("outputSchema") && !is_object_schema(raw.get("outputSchema")) {
+    if raw.contains_key("outputSchema") && !is_accepted(raw.get("outputSchema")) {
         raw.remove("outputSchema");
     }
     serde_json::from_value(Value::Object(raw)).unwrap_or_else(|_| plain(tool, name))
@@ -45,8 +50,24 @@ fn plain(tool: &Tool, name: &str) -> McpTool {
     McpTool::new(name.to_owned(), tool.description.clone(), schema)
 }
 
-fn is_object_schema(schema: Option<&Value>) -> bool {
-    schema.is_some_and(|schema| schema.get("type").is_some_and(|kind| kind == "object"))
+/// Replaces a boolean schema with an object of the same meaning.
+fn spell_out(schema: &mut Value) {
+    match schema {
+        Value::Bool(true) => *schema = json!({}),
+        Value::Bool(false) => *schema = json!({"not": {}}),
+        _ => {}
+    }
+}
+
+/// Whether MCP clients accept a schema: its type is `object`, each property is an object, and `required` contains names. For any other
+/// schema, clients such as those of the TypeScript SDK refuse the whole list of tools.
+fn is_accepted(schema: Option<&Value>) -> bool {
+    let Some(schema) = schema else { return false };
+    let has_objects = |properties: &Value| properties.as_object().is_some_and(|properties| properties.values().all(Value::is_object));
+    let has_names = |required: &Value| required.as_array().is_some_and(|names| names.iter().all(Value::is_string));
+    schema.get("type").is_some_and(|kind| kind == "object")
+        && schema.get("properties").is_none_or(has_objects)
+        && schema.get("required").is_none_or(has_names)
 }
 
 /// A definition with only the tool's name and first sentence.
@@ -90,7 +111,7 @@ pub(super) fn with_prefixed_uris(server: &ServerName, read: &CallToolResult, mut
 mod tests {
     use serde_json::{Value, json};
 
-    use super::of;
+    use super::{is_accepted, of};
     use crate::domain::catalog::catalog;
     use crate::domain::catalog::tool::ServerName;
 
@@ -114,6 +135,36 @@ mod tests {
         let own = json!({"type": "object", "properties": {"arguments": {"type": "object"}}, "additionalProperties": true});
         for schema in [own, json!({"type": "object"})] {
             assert_eq!(listed(schema.clone()).0, schema);
+        }
+    }
+    /// Regression test: one such schema made the clients of the TypeScript SDK refuse the list of all tools.
+    #[test]
+    fn clients_get_no_schema_that_costs_them_the_list() {
+        let listed = |schema: &Value| {
+            let definition = json!({"name": "odd", "inputSchema": schema, "outputSchema": schema});
+            let tool = catalog::tool(&ServerName::from("one"), &definition).unwrap();
+            let shown = of(&tool);
+            (Value::Object((*shown.input_schema).clone()), shown.output_schema.map(|schema| Value::Object((*schema).clone())))
+        };
+        let kept =
+            json!({"type": "object", "properties": {"any": {}, "none": {"not": {}}, "n": {"minimum": 1}}, "if": {"required": ["n"]}});
+        let mut sent = kept.clone();
+        (sent["properties"]["any"], sent["properties"]["none"]) = (json!(true), json!(false));
+        assert_eq!(listed(&sent), (kept.clone(), Some(kept)), "the rest of the server's schema stays");
+        for (keyword, value) in [
+            ("properties", json!(null)),
+            ("properties", json!([])),
+            ("properties", json!({"a": null})),
+            ("properties", json!({"a": 7, "b": {"type": "string"}})),
+            ("required", json!(null)),
+            ("required", json!("a")),
+            ("required", json!([1, "a"])),
+            ("type", json!(["object", "null"])),
+        ] {
+            let mut schema = json!({"type": "object", "properties": {"a": {"type": "string"}}});
+            schema[keyword] = value;
+            let (input, output) = listed(&schema);
+            assert!(is_accepted(Some(&input)) && output.is_none(), "{schema}: {input}, {output:?}");
         }
     }
 }

@@ -22,6 +22,8 @@ const MAX_BYTES: usize = 64 * 1024 * 1024;
 const MAX_EMPTY_PAGES: usize = 10;
 /// Maximum nesting depth of a definition. JSON parsers, here and in clients, stop at 128 levels.
 const MAX_DEPTH: usize = 100;
+/// Members that contain prose. A lone surrogate there, which many parsers reject, counts as U+FFFD.
+const PROSE: [&str; 2] = ["title", "description"];
 const METHOD_NOT_FOUND: i64 = -32601;
 /// Errors of a server that does not know the request in this form: invalid request, unknown method, invalid parameters, unsupported
 /// protocol version.
@@ -153,8 +155,9 @@ impl Collected {
 
     fn read(&mut self, tool: &RawValue) {
         let depth = json::depth(tool.get());
+        let mended = || json::mended_in(tool.get(), &PROSE).and_then(|mended| json::readable(&mended).ok());
         if depth <= MAX_DEPTH
-            && let Ok(tool) = json::readable(tool.get())
+            && let Some(tool) = json::readable(tool.get()).ok().or_else(mended)
         {
             return self.take(&tool);
         }
@@ -313,13 +316,17 @@ mod tests {
         // Each level is two nested objects, and the schema and the tool add two more.
         let tools =
             [tool("a", "{}"), tool("deep", &schema(49)), tool("deeper", &schema(50)), tool("deepest", &schema(5_000)), tool("far", far)];
-        let surrogate = tool("half", r#"{"description":"\ud83d"}"#);
-        let page = format!(r#"{{"tools":[{},{surrogate},{}],"nextCursor":null}}"#, tools.join(","), tool("z", "{}"));
+        let half = tool("half", r#"{"properties":{"\ud83d":{}}}"#);
+        let prose = r#"{"name":"prose","title":"\udc00","description":"a \ud83d","inputSchema":{"properties":{"a":{"title":"\ud83d"}}}}"#;
+        let page = format!(r#"{{"tools":[{},{half},{prose},{}],"nextCursor":null}}"#, tools.join(","), tool("z", "{}"));
         let mut collected = Collected::default();
         assert_eq!(collected.add(&RawValue::from_string(page).unwrap(), 100).unwrap(), None);
         let Tools { tools, skipped } = collected.found;
         let names: Vec<_> = tools.iter().map(|tool| tool.value()["name"].as_str().unwrap().to_owned()).collect();
-        assert_eq!(names, ["a", "deep", "far", "z"]);
+        assert_eq!(names, ["a", "deep", "far", "prose", "z"]);
+        let prose = tools[3].value();
+        assert_eq!((&prose["title"], &prose["description"]), (&json!("\u{fffd}"), &json!("a \u{fffd}")));
+        assert_eq!(prose["inputSchema"]["properties"]["a"]["title"], "\u{fffd}");
         let skipped: Vec<_> = skipped.iter().map(|skipped| format!("{}: {}", skipped.tool, skipped.reason)).collect();
         assert_eq!(
             skipped,

@@ -12,6 +12,8 @@
 //! - the tag characters of the three flags recommended for interchange: England, Scotland and Wales (ED-14);
 //! - the selectors and the vowel separator of Mongolian, after a Mongolian letter.
 
+use std::fmt::Write as _;
+
 use icu_properties::props::{
     CanonicalCombiningClass, DefaultIgnorableCodePoint, Emoji, EmojiModifier, ExtendedPictographic, GeneralCategory, GeneralCategoryGroup,
     IndicSyllabicCategory, JoiningType, Script, VariationSelector,
@@ -56,6 +58,28 @@ pub fn visible(text: &str) -> String {
         } else {
             out.push(character);
         }
+    }
+    out
+}
+
+/// Replaces hidden characters in a regular expression with escapes such as `\u200b` (ECMA-262), which match the same.
+pub(super) fn escaped(pattern: &str) -> String {
+    let mut out = String::with_capacity(pattern.len());
+    let mut after_backslash = false;
+    for character in pattern.chars() {
+        if is_suspect(character) {
+            // A backslash before such a character has no meaning. Before the escape, it would take the place of the escape's own one.
+            if after_backslash {
+                out.pop();
+            }
+            let _ = match u32::from(character) {
+                code @ ..=0xffff => write!(out, "\\u{code:04x}"),
+                code => write!(out, "\\u{{{code:x}}}"),
+            };
+        } else {
+            out.push(character);
+        }
+        after_backslash = character == '\\' && !after_backslash;
     }
     out
 }

@@ -5,26 +5,32 @@
 //! `characters` defines them.
 //!
 //! Names and values of parameters are cleaned too. A call restores their original spelling ([`Identifiers`]), because the server
-//! accepts no other. The tool's raw name is never changed.
+//! accepts no other. In regular expressions, escapes replace hidden characters, so that the expressions stay valid and mean the
+//! same. The tool's raw name is never changed.
 
 mod characters;
+mod place;
 mod identifiers;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::HashSet;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use self::characters::escaped;
 pub use self::characters::{is_control, is_unseen, strip, visible};
 pub use self::identifiers::Identifiers;
+use self::place::Place;
 
 /// Maximum number of places reported per definition.
 const MOST_PLACES: usize = 20;
 /// Maximum number of distinct code points reported per place.
 const MOST_CODE_POINTS: usize = 16;
-/// Members of an input schema that contain prose. Any other string is a name or a value.
-const PROSE: [&str; 3] = ["title", "description", "$comment"];
+/// Members of a definition that contain schemas.
+const SCHEMAS: [&str; 2] = ["inputSchema", "outputSchema"];
+/// Lists in schemas whose items are all different.
+const SETS: [&str; 2] = ["enum", "required"];
 
 /// The hidden characters at one place of a definition.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -51,7 +57,8 @@ pub struct Cleaned {
 pub fn clean(definition: &Value) -> Cleaned {
     let mut cleaning = Cleaning::default();
     let value = cleaning.tool(definition);
-    Cleaned { value, found: cleaning.found, identifiers: Identifiers::new(cleaning.identifiers) }
+    let schema = value.as_ref().and_then(|_| definition.get("inputSchema"));
+    Cleaned { value, found: cleaning.found, identifiers: schema.map(Identifiers::of).unwrap_or_default() }
 }
 
 /// Removes hidden characters from one text and reports them.
@@ -65,8 +72,6 @@ pub fn clean_text<'a>(pointer: &str, text: &'a str) -> (Cow<'a, str>, Option<Hid
 #[derive(Default)]
 struct Cleaning {
     found: Vec<HiddenText>,
-    /// Original spelling by cleaned spelling.
-    identifiers: BTreeMap<String, String>,
 }
 
 impl Cleaning {
@@ -74,53 +79,56 @@ impl Cleaning {
         let Value::Object(members) = definition else { return None };
         let mut pointer = String::new();
         let new = members.iter().map(|(name, value)| {
-            let clean = |pointer: &mut String| self.value(value, pointer, name == "inputSchema");
+            let place = if SCHEMAS.contains(&name.as_str()) { Place::Schema } else { Place::Other };
+            let clean = |pointer: &mut String| self.value(value, pointer, place);
             (None, if name == "name" { None } else { within(&mut pointer, name, clean) })
         });
         let new = new.collect();
         changed(members, new).map(Value::Object)
     }
 
-    /// Returns the cleaned value; `None` if nothing changes. `is_identifier`: strings are names or values, unless they are prose.
-    fn value(&mut self, value: &Value, pointer: &mut String, is_identifier: bool) -> Option<Value> {
+    /// Returns the cleaned value; `None` if nothing changes.
+    fn value(&mut self, value: &Value, pointer: &mut String, place: Place) -> Option<Value> {
         match value {
-            Value::String(text) => self.text(text, pointer, is_identifier).map(Value::String),
+            Value::String(text) => self.text(text, pointer, place == Place::Pattern).map(Value::String),
             Value::Array(items) => {
                 let cleaned: Vec<Option<Value>> = items
                     .iter()
                     .enumerate()
-                    .map(|(place, item)| within(pointer, &place.to_string(), |pointer| self.value(item, pointer, is_identifier)))
+                    .map(|(number, item)| within(pointer, &number.to_string(), |pointer| self.value(item, pointer, place)))
                     .collect();
                 let changed = cleaned.iter().any(Option::is_some);
                 changed.then(|| items.iter().zip(cleaned).map(|(item, new)| new.unwrap_or_else(|| item.clone())).collect())
             }
-            Value::Object(members) => self.object(members, pointer, is_identifier).map(Value::Object),
+            Value::Object(members) => self.object(members, pointer, place).map(Value::Object),
             _ => None,
         }
     }
 
-    fn object(&mut self, members: &Map<String, Value>, pointer: &mut String, is_identifier: bool) -> Option<Map<String, Value>> {
+    fn object(&mut self, members: &Map<String, Value>, pointer: &mut String, place: Place) -> Option<Map<String, Value>> {
         let new = members.iter().map(|(name, value)| {
-            let new_name = self.text(name, pointer, is_identifier);
-            // A property may be named `description`; its value is then an object, not prose.
-            let is_identifier = is_identifier && !(value.is_string() && PROSE.contains(&name.as_str()));
+            let new_name = self.text(name, pointer, place == Place::Patterns);
             let shown = new_name.as_deref().unwrap_or(name);
-            let new = within(pointer, shown, |pointer| self.value(value, pointer, is_identifier));
+            let mut new = within(pointer, shown, |pointer| self.value(value, pointer, place.below(name)));
+            if let Some(Value::Array(items)) = &mut new
+                && place.has_keywords()
+                && SETS.contains(&name.as_str())
+            {
+                let mut seen = HashSet::new();
+                items.retain(|item| seen.insert(item.to_string()));
+            }
             (new_name, new)
         });
         let new = new.collect();
         changed(members, new)
     }
 
-    fn text(&mut self, text: &str, pointer: &str, is_identifier: bool) -> Option<String> {
+    fn text(&mut self, text: &str, pointer: &str, is_pattern: bool) -> Option<String> {
         let (stripped, gone) = strip(text)?;
         if self.found.len() < MOST_PLACES {
             self.found.push(report(pointer, &gone));
         }
-        if is_identifier {
-            self.identifiers.entry(stripped.clone()).or_insert_with(|| text.to_owned());
-        }
-        Some(stripped)
+        Some(if is_pattern { escaped(text) } else { stripped })
     }
 }
 
@@ -199,7 +207,42 @@ mod tests {
             ]
         );
         assert_eq!((found[0].code_points.join(" ").as_str(), found[0].characters), ("U+E0049 U+E0067 U+200B", 3));
-        let restored = identifiers.restore(r#"{"path": "b", "other": ["a", 1e999, "path"]}"#);
-        assert_eq!(restored, "{\"pa\u{200b}th\": \"b\u{2060}\", \"other\": [\"a\", 1e999, \"pa\u{200b}th\"]}");
+        let restored = identifiers.restore(r#"{"path": "b", "other": ["a", 1e999, "path", {"b": "path"}], "description": "T"}"#);
+        let expected = "{\"pa\u{200b}th\": \"b\u{2060}\", \"other\": [\"a\", 1e999, \"path\", {\"b\": \"path\"}], \"description\": \"T\"}";
+        assert_eq!(restored, expected, "a value isn't a name, and a name isn't a value");
+    }
+
+    /// Regression test: all strings of a schema were restored wherever their cleaned spelling stood.
+    #[test]
+    fn only_spellings_that_are_clear_are_restored() {
+        let definition = json!({"name": "x", "inputSchema": {"type": "object", "properties": {
+            "separator": {"enum": ["", "\u{feff}"], "default": "\u{200b}", "examples": ["e\u{200b}g"]},
+            "channel": {"enum": ["general", "general\u{200b}", "r\u{200b}andom"]},
+            "n\u{200b}m": {"type": "string"},
+            "nested": {"properties": {"nm": {"const": "only\u{200b}"}, "k\u{200b}": {"const": {"i\u{200b}n": true}}}},
+            "map": {"type": "object", "propertyNames": {"enum": ["a\u{200b}b"]}, "dependentRequired": {"x\u{200b}": ["y"]}},
+        }}});
+        let Cleaned { value, identifiers, .. } = clean(&definition);
+        let properties = &value.unwrap()["inputSchema"]["properties"];
+        assert_eq!(properties["channel"]["enum"], json!(["general", "random"]), "every value is there once");
+        assert_eq!(properties["separator"], json!({"enum": [""], "default": "", "examples": ["eg"]}));
+        let same = r#"{"separator": "", "": "eg", "channel": "general", "nm": "n", "text": "ab", "random": "k"}"#;
+        assert_eq!(identifiers.restore(same), same);
+        let sent = r#"{"channel": "random", "nested": {"nm": "only", "k" : {"in": true}}, "map": {"ab": 1, "x": 2}}"#;
+        let restored = "{\"channel\": \"r\u{200b}andom\", \"nested\": {\"nm\": \"only\u{200b}\", \"k\u{200b}\" : {\"i\u{200b}n\": true}}, \
+                        \"map\": {\"a\u{200b}b\": 1, \"x\u{200b}\": 2}}";
+        assert_eq!(identifiers.restore(sent), restored);
+    }
+
+    #[test]
+    fn a_pattern_with_hidden_characters_means_the_same_with_escapes() {
+        let definition = json!({"name": "x", "inputSchema": {"type": "object", "properties": {
+            "pattern": {"type": "string", "pattern": "^[^\u{200b}\\\u{e0041}]+\\d$"},
+        }, "patternProperties": {"^\u{2060}": {"description": "D\u{200b}"}}}});
+        let Cleaned { value, found, identifiers } = clean(&definition);
+        let schema = &value.unwrap()["inputSchema"];
+        assert_eq!(schema["properties"]["pattern"]["pattern"], r"^[^\u200b\u{e0041}]+\d$");
+        assert_eq!(schema["patternProperties"], json!({r"^\u2060": {"description": "D"}}));
+        assert!(found.len() == 3 && identifiers.is_empty(), "{found:?}");
     }
 }

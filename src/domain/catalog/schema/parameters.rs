@@ -11,8 +11,8 @@ use std::ptr;
 use indexmap::IndexMap;
 use serde_json::{Map, Value, json};
 
-use crate::domain::catalog::schema::references::{References, ignores_siblings};
-use crate::domain::execution::arguments::{self, ArgumentsValidator};
+use crate::domain::catalog::schema::references::References;
+use crate::domain::execution::arguments::{self, ArgumentsValidator, ignores_siblings};
 
 /// Maximum number of values in all references that are replaced with their targets.
 const MAX_INLINED: usize = 100_000;

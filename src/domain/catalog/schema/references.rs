@@ -108,10 +108,3 @@ fn identifier(object: &Map<String, Value>) -> Option<&str> {
     let old = || object.get("id").filter(|id| id.as_str().is_some_and(|id| id.starts_with('#') || id.contains("://")));
     object.get("$id").or_else(old)?.as_str()
 }
-
-/// Whether the declared draft ignores siblings of `$ref`, as drafts up to 7 do.
-pub(super) fn ignores_siblings(root: &Value) -> bool {
-    root.get("$schema")
-        .and_then(Value::as_str)
-        .is_some_and(|draft| ["draft-03", "draft-04", "draft-05", "draft-06", "draft-07"].iter().any(|old| draft.contains(old)))
-}

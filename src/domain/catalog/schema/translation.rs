@@ -9,8 +9,9 @@ use crate::domain::catalog::schema::budget::Budget;
 use crate::domain::catalog::schema::form::{Form, type_of};
 use crate::domain::catalog::schema::keywords::{ANNOTATIONS, KEPT, is};
 use crate::domain::catalog::schema::loss::{LossReason, SchemaLoss};
-use crate::domain::catalog::schema::references::{References, ignores_siblings};
+use crate::domain::catalog::schema::references::References;
 use crate::domain::catalog::schema::values::{allow_null, any_value, free_form, tidy_enum};
+use crate::domain::execution::arguments::ignores_siblings;
 
 /// Maximum depth of published nesting. Deeper schemas become free-form values.
 pub(super) const MAX_DEPTH: usize = 24;

@@ -11,6 +11,11 @@ use crate::domain::text::similar::nearest;
 const LISTED: usize = 20;
 /// Maximum length of a list, in bytes.
 const LIST_BYTES: usize = 300;
+/// Maximum number of nested `allOf` and references that are searched for names.
+const DEPTH: usize = 8;
+/// Keywords that may evaluate more properties, depending on the arguments or by patterns.
+const OPEN: [&str; 9] =
+    ["anyOf", "oneOf", "if", "dependentSchemas", "patternProperties", "additionalProperties", "not", "$dynamicRef", "$recursiveRef"];
 
 pub(super) struct Explain<'a> {
     /// The server's own input schema.
@@ -18,7 +23,7 @@ pub(super) struct Explain<'a> {
     pub(super) instance: &'a Value,
 }
 
-impl Explain<'_> {
+impl<'a> Explain<'a> {
     pub(super) fn problems(&self, validator: &Validator) -> Vec<ArgumentProblem> {
         let mut problems: Vec<ArgumentProblem> = Vec::new();
         for error in validator.iter_errors(self.instance) {
@@ -47,6 +52,15 @@ impl Explain<'_> {
             ArgumentProblem { pointer, message: cut(&message), expected, did_you_mean: did_you_mean.map(str::to_owned) }
         };
         let expects = |expected: String| vec![one(pointer.to_owned(), format!("is {found}; expected {expected}"), Some(expected), None)];
+        let strangers = |unexpected: &[String], known: Known<'_>| {
+            let Known { names, is_all } = known;
+            let given = instance.as_object();
+            let free = || names.iter().copied().filter(|name| given.is_none_or(|given| !given.contains_key(*name)));
+            let is_useful = is_all && !names.is_empty();
+            let expected = is_useful.then(|| format!("only {}", listed(names.iter().map(|name| format!("`{name}`")))));
+            let message = || "is not an argument here".to_owned();
+            unexpected.iter().map(|name| one(below(pointer, name), message(), expected.clone(), nearest(name, free()))).collect()
+        };
         match error.kind() {
             ValidationErrorKind::Required { property } => {
                 let name = property.as_str().unwrap_or_default();
@@ -66,13 +80,17 @@ impl Explain<'_> {
                 // A missing argument is reported at the pointer where it belongs.
                 vec![one(below(pointer, name), message, expected, None)]
             }
-            ValidationErrorKind::AdditionalProperties { unexpected } | ValidationErrorKind::UnevaluatedProperties { unexpected } => {
-                let known: Vec<&str> = self.properties(error).into_iter().flat_map(Map::keys).map(String::as_str).collect();
-                let given = instance.as_object();
-                let free = || known.iter().copied().filter(|name| given.is_none_or(|given| !given.contains_key(*name)));
-                let expected = (!known.is_empty()).then(|| format!("only {}", listed(known.iter().map(|name| format!("`{name}`")))));
-                let message = || "is not an argument here".to_owned();
-                unexpected.iter().map(|name| one(below(pointer, name), message(), expected.clone(), nearest(name, free()))).collect()
+            ValidationErrorKind::AdditionalProperties { unexpected } => {
+                let known = self.properties(error).into_iter().flat_map(Map::keys).map(String::as_str).collect();
+                strangers(unexpected, Known { names: known, is_all: true })
+            }
+            ValidationErrorKind::UnevaluatedProperties { unexpected } => {
+                let mut known = Known { names: Vec::new(), is_all: true };
+                match self.beside(error) {
+                    Some(schema) => self.evaluated(schema, &mut known, 0),
+                    None => known.is_all = false,
+                }
+                strangers(unexpected, known)
             }
             ValidationErrorKind::Type { kind } => expects(types(kind)),
             ValidationErrorKind::Enum { options } => {
@@ -98,10 +116,46 @@ impl Explain<'_> {
     }
 
     /// The `properties` next to the violated keyword.
-    fn properties(&self, error: &ValidationError<'_>) -> Option<&Map<String, Value>> {
-        let (parent, _) = error.schema_path().as_str().rsplit_once('/')?;
-        self.schema.pointer(parent)?.get("properties")?.as_object()
+    fn properties(&self, error: &ValidationError<'_>) -> Option<&'a Map<String, Value>> {
+        self.beside(error)?.get("properties")?.as_object()
     }
+
+    /// The schema that contains the violated keyword.
+    fn beside(&self, error: &ValidationError<'_>) -> Option<&'a Value> {
+        let (parent, _) = error.schema_path().as_str().rsplit_once('/')?;
+        self.schema.pointer(parent)
+    }
+
+    /// Adds the properties that a schema evaluates, also in its `allOf` and behind its references.
+    fn evaluated(&self, schema: &'a Value, known: &mut Known<'a>, depth: usize) {
+        if depth > DEPTH || OPEN.iter().any(|keyword| schema.get(keyword).is_some()) {
+            known.is_all = false;
+        }
+        if depth > DEPTH {
+            return;
+        }
+        for name in schema.get("properties").and_then(Value::as_object).into_iter().flat_map(Map::keys) {
+            if !known.names.contains(&name.as_str()) {
+                known.names.push(name);
+            }
+        }
+        for part in schema.get("allOf").and_then(Value::as_array).into_iter().flatten() {
+            self.evaluated(part, known, depth + 1);
+        }
+        if let Some(reference) = schema.get("$ref") {
+            match reference.as_str().and_then(|reference| self.schema.pointer(reference.strip_prefix('#')?)) {
+                Some(target) => self.evaluated(target, known, depth + 1),
+                None => known.is_all = false,
+            }
+        }
+    }
+}
+
+/// The names of an object's properties.
+struct Known<'a> {
+    names: Vec<&'a str>,
+    /// Whether no other name is allowed.
+    is_all: bool,
 }
 
 /// The alternative that was probably meant: the only one whose type fits.
@@ -175,7 +229,6 @@ fn limit(kind: &ValidationErrorKind) -> Option<String> {
         ValidationErrorKind::MinProperties { limit } => format!("{limit} or more members"),
         ValidationErrorKind::MaxProperties { limit } => format!("{limit} or fewer members"),
         ValidationErrorKind::Pattern { pattern } => format!("a text that matches the pattern {pattern}"),
-        ValidationErrorKind::Format { format } => format!("a text in the format {format}"),
         _ => return None,
     })
 }

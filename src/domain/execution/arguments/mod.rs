@@ -3,6 +3,7 @@
 //! Arguments stay JSON text, so unrepaired ones reach the server byte for byte.
 
 mod explain;
+mod nullable;
 mod repair;
 
 use std::borrow::Cow;
@@ -15,6 +16,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::domain::execution::arguments::explain::Explain;
+use crate::domain::execution::arguments::nullable::with_null;
 use crate::domain::text::json;
 use crate::domain::text::json_text::JsonText;
 use crate::domain::text::short::short;
@@ -97,7 +99,7 @@ impl ArgumentsValidator {
         }
         match repair::repair(validator, arguments, &instance) {
             Some((arguments, repairs)) => ArgumentsVerdict::Repaired { arguments, repairs },
-            None => ArgumentsVerdict::Invalid(Explain { schema: &schema.value(), instance: &instance }.problems(validator)),
+            None => ArgumentsVerdict::Invalid(Explain { schema: &as_validated(&schema.value()), instance: &instance }.problems(validator)),
         }
     }
 
@@ -105,7 +107,7 @@ impl ArgumentsValidator {
     pub fn problems(&self, schema: &Value, text: &str) -> Vec<ArgumentProblem> {
         let Ok(validator) = self.compiled.get_or_init(|| compile(schema)) else { return Vec::new() };
         match json::readable(text) {
-            Ok(instance) => Explain { schema, instance: &instance }.problems(validator),
+            Ok(instance) => Explain { schema: &as_validated(schema), instance: &instance }.problems(validator),
             Err(error) => vec![ArgumentProblem::of_whole(format!("can't be read: {error}"))],
         }
     }
@@ -126,12 +128,36 @@ pub fn older_draft(schema: &Value) -> Option<&'static str> {
 }
 
 fn compile_as(schema: &Value) -> Result<(Validator, Option<&'static str>), String> {
-    let error = match jsonschema::options().build(schema) {
+    // If the schema refers to a place that has moved because of null, it is used as it is.
+    let as_it_is = || compiled(schema);
+    match with_null(schema) {
+        Some(schema) => compiled(&schema).or_else(|_| as_it_is()),
+        None => as_it_is(),
+    }
+}
+
+fn compiled(schema: &Value) -> Result<(Validator, Option<&'static str>), String> {
+    // Only the server knows which texts it accepts for a format. With zod, a `time` is `09:30:00`, which isn't one by RFC 3339.
+    let options = || jsonschema::options().should_validate_formats(false);
+    let error = match options().build(schema) {
         Ok(validator) => return Ok((validator, None)),
         Err(error) => error,
     };
-    let older = |(draft, name)| Some((jsonschema::options().with_draft(draft).build(schema).ok()?, Some(name)));
+    let older = |(draft, name)| Some((options().with_draft(draft).build(schema).ok()?, Some(name)));
     OLDER.into_iter().find_map(older).ok_or_else(|| cut(&error.masked().to_string()))
+}
+
+/// The schema by which arguments are validated.
+fn as_validated(schema: &Value) -> Cow<'_, Value> {
+    with_null(schema).map_or(Cow::Borrowed(schema), Cow::Owned)
+}
+
+/// Whether the declared draft ignores siblings of `$ref`, as drafts up to 7 do.
+pub fn ignores_siblings(schema: &Value) -> bool {
+    schema
+        .get("$schema")
+        .and_then(Value::as_str)
+        .is_some_and(|draft| ["draft-03", "draft-04", "draft-05", "draft-06", "draft-07"].iter().any(|old| draft.contains(old)))
 }
 
 /// Returns the arguments as the JSON text of an object. Accepts an object encoded as a string, and no arguments at all, because

@@ -8,6 +8,7 @@ mod scan;
 use std::borrow::Cow;
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::Range;
 
 use ahash::RandomState;
 use indexmap::IndexMap;
@@ -135,10 +136,11 @@ pub fn text(json: &str) -> Option<String> {
     serde_json::from_str(json).ok()
 }
 
-/// Replaces strings in both names and values. Every other byte stays.
-pub fn replace_texts(json: &str, replacement: impl Fn(&str) -> Option<String>) -> String {
+/// Replaces strings in names and values. `replacement` gets each string, and whether it is a name. Every other byte stays.
+pub fn replace_texts(json: &str, replacement: impl Fn(&str, bool) -> Option<String>) -> String {
     let replaced = scan::strings(json).filter_map(|range| {
-        let new = replacement(&text(&json[range.clone()])?)?;
+        let is_name = scan::is_name(json, &range);
+        let new = replacement(&text(&json[range.clone()])?, is_name)?;
         Some((range, new))
     });
     splice(json, replaced).unwrap_or_else(|| json.to_owned())
@@ -272,6 +274,26 @@ pub fn mended_surrogates(json: &str) -> Option<String> {
     splice(json, scan::lone_surrogates(json).into_iter().map(|escape| (escape, "\\ufffd")))
 }
 
+/// Like [`mended_surrogates`], but only in the values of members with these names.
+pub fn mended_in(json: &str, names: &[&str]) -> Option<String> {
+    let mut name = None;
+    let mended = scan::strings(json).filter_map(|range| {
+        if scan::is_name(json, &range) {
+            name = Some(range);
+            return None;
+        }
+        let of: &Range<usize> = name.as_ref()?;
+        // Another value may stand between the name and this string.
+        let is_its_value = json[of.end..range.start].trim() == ":";
+        if !is_its_value || !names.contains(&&json[of.start + 1..of.end - 1]) {
+            return None;
+        }
+        let mended = mended_surrogates(&json[range.clone()])?;
+        Some((range, mended))
+    });
+    splice(json, mended)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -367,5 +389,16 @@ mod tests {
         assert_eq!(mend(r#""\ud83d\ude00 \ud83d x \ude00""#), r#""\ud83d\ude00 \ufffd x \ufffd""#);
         assert_eq!(mend(r#""\\ud83d é""#), r#""\\ud83d é""#);
         assert_eq!(mend(r#"{"a\uD83d":1}"#), r#"{"a\ufffd":1}"#);
+    }
+    #[test]
+    fn half_a_surrogate_pair_is_replaced_in_some_members() {
+        let mend = |json: &str| mended_in(json, &["title", "description"]);
+        let mended = mend(r#"{"description" : "a\ud83d", "x": {"title":"\udc00", "y": "\ud83d"}}"#);
+        assert_eq!(mended.as_deref(), Some(r#"{"description" : "a\ufffd", "x": {"title":"\ufffd", "y": "\ud83d"}}"#));
+        for json in
+            [r#"{"title": ["\ud83d"], "description": 1, "a": "\ud83d"}"#, r#"{"title": {"\ud83d": "title"}}"#, r#"["title", "\ud83d"]"#]
+        {
+            assert_eq!(mend(json), None, "{json}");
+        }
     }
 }

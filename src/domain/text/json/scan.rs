@@ -36,8 +36,7 @@ impl<'a> Iterator for Scan<'a> {
             match bytes.get(start)? {
                 b'"' => {
                     self.position = end_of_string(bytes, start);
-                    let next = bytes[self.position..].iter().find(|byte| !byte.is_ascii_whitespace());
-                    if next == Some(&b':') {
+                    if is_name(self.json, &(start..self.position)) {
                         return Some(Token::Name(&self.json[start..self.position]));
                     }
                 }
@@ -104,6 +103,11 @@ pub(super) fn strings(json: &str) -> impl Iterator<Item = Range<usize>> + '_ {
         position = end_of_string(bytes, start);
         Some(start..position)
     })
+}
+
+/// Whether the string in this range is the name of a member.
+pub(super) fn is_name(json: &str, string: &Range<usize>) -> bool {
+    json.as_bytes()[string.end..].iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b':')
 }
 
 /// The byte ranges of `NaN`, `Infinity` and `-Infinity` outside strings.
