@@ -82,7 +82,8 @@ SIGNED_USER = "X-OpenWebUI-User-Jwt"
 BUILTIN = "builtin"
 TERMINAL = "terminal"
 # Open WebUI's own tool search, without which deferred functions could not be called.
-OWN_SEARCH = {"search_tools", "call_tool"}
+CALL_FUNCTION = "call_tool"
+OWN_SEARCH = {"search_tools", CALL_FUNCTION}
 # The service reads the first sentence of a description.
 DESCRIPTION_CHARACTERS = 400
 # How much of each prompt is searched for names of functions.
@@ -660,16 +661,11 @@ def searches(messages: Sequence[Any]) -> dict[str, list[str]]:
     for message in messages[turn_start(messages) :]:
         calls = message.get("tool_calls") if isinstance(message, Mapping) else None
         for call in calls if isinstance(calls, list) else []:
-            name = function_name(call)
+            name, arguments = called_function(call)
             if not isinstance(call, Mapping) or not named_among(name, (SEARCH_FUNCTION, SELECT_FUNCTION)):
                 continue
-            function = call.get("function")
-            arguments = function.get("arguments") if isinstance(function, Mapping) else None
-            try:
-                arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
-            except ValueError:
-                continue
-            if isinstance(arguments, Mapping):
+            arguments = parsed_arguments(arguments)
+            if arguments is not None:
                 queries = arguments.get("queries")
                 texts = [*(queries if isinstance(queries, list) else [queries]), arguments.get("task")]
                 found[str(call.get("id"))] = [
@@ -707,13 +703,38 @@ def tool_calls(message: object) -> list[tuple[str, str]]:
     calls = message.get("tool_calls") if isinstance(message, Mapping) else None
     if not isinstance(calls, list):
         return []
-    pairs = ((call.get("id"), function_name(call)) for call in calls if isinstance(call, Mapping))
+    pairs = ((call.get("id"), called_function(call)[0]) for call in calls if isinstance(call, Mapping))
     return [(str(call_id), name) for call_id, name in pairs if name]
 
 
 def called_functions(messages: Sequence[Any]) -> list[str]:
     """Return all functions that were called in the chat, oldest first."""
     return list(dict.fromkeys(name for message in messages for _, name in tool_calls(message)))
+def parsed_arguments(arguments: object) -> Mapping[str, Any] | None:
+    """Return a call's arguments, which models write as JSON or as an object; `None` if they are broken."""
+    try:
+        value = json.loads(arguments) if isinstance(arguments, str) else arguments
+    except ValueError:
+        return None
+    return value if isinstance(value, Mapping) else None
+
+
+def called_function(call: object) -> tuple[str, object]:
+    """
+    Return the name of the function that a call runs, and its arguments, which may be broken.
+
+    With Open WebUI's own tool search, the model calls withheld functions by `call_tool`.
+    """
+    name = function_name(call)
+    function = call.get("function") if isinstance(call, Mapping) else None
+    arguments = function.get("arguments") if isinstance(function, Mapping) else None
+    if name == CALL_FUNCTION and (wrapped := parsed_arguments(arguments)):
+        inner = wrapped.get("tool_name")
+        if isinstance(inner, str) and inner:
+            return inner, wrapped.get("params")
+    return name, arguments
+
+
 
 
 def is_from_user(messages: Sequence[Any], index: int) -> bool:
@@ -801,7 +822,7 @@ def without_unloaded(messages: Sequence[Any], owned: Mapping[str, str]) -> list[
         return list(messages)
 
     def stays(index: int, call: object) -> bool:
-        name = function_name(call)
+        name, _ = called_function(call)
         return index > unloaded.get(owned.get(name, name), -1)
 
     return [

@@ -199,13 +199,15 @@ class TestOpenWebUIsOwnTools:
         assert turn.names() == before
 
     def test_broken_searches_are_ignored(self, plugin: ModuleType) -> None:
-        def call(arguments: object) -> dict[str, Any]:
-            function = {"name": "find_tools", "arguments": arguments}
+        def call(arguments: object, name: str = "find_tools") -> dict[str, Any]:
+            function = {"name": name, "arguments": arguments}
             return {"role": "assistant", "tool_calls": [{"id": "1", "function": function}, 7]}
 
         user = {"role": "user", "content": "x"}
         for arguments in ("", "[", "[1]", None, 7, '{"queries": 7}', '{"queries": null}'):
             assert not plugin.searches([user, call(arguments)]).get("1")
+        found = plugin.searches([user, call({"tool_name": "find_tools", "params": '{"queries": "one"}'}, "call_tool")])
+        assert found == {"1": ["one"]}
         assert plugin.searches([user, call('{"queries": "one"}')]) == {"1": ["one"]}
         assert plugin.searches([user, call({"task": "two"})]) == {"1": ["two"]}
         assert plugin.searches([user, {"role": "assistant", "tool_calls": 7}, 7]) == {}
