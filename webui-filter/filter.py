@@ -272,9 +272,19 @@ STATUS = {
         "Toolsieve 没有响应：所有工具均可用",
         "Toolsieve 的工具不可用",
     ),
+    "zh-hant": (
+        "{all} 個工具中的 {shown} 個",
+        "不需要工具",
+        "工具選擇已關閉：所有工具均可使用",
+        "Toolsieve 沒有回應：所有工具均可使用",
+        "Toolsieve 的工具無法使用",
+    ),
 }
 ENGLISH = "en"
-# Scripts that point to one language. Messages in other scripts get English lines, unless the page has another language.
+TRADITIONAL_CHINESE = "zh-hant"
+# Parts of a page's language that mean traditional characters: the script and regions.
+TRADITIONAL = {"hant", "tw", "hk", "mo"}
+# Scripts that point to one language, for pages that send no language. Other scripts get English lines.
 SCRIPTS = (
     ("uk", "іїєґІЇЄҐ"),
     ("ru", "Ѐ-ӿ"),
@@ -1301,12 +1311,18 @@ def wants_status(user: Mapping[str, Any], valves: FilterValves) -> bool:
 
 
 def language_of(metadata: Mapping[str, Any], messages: Sequence[Any]) -> str:
-    """Return the language of the user's page, or else one that the script of their last message points to."""
+    """
+    Return the language of the user's page, or English if there is no line in this language.
+
+    If the page sends no language, return one that the script of the user's last message points to.
+    """
     variables = metadata.get("variables")
     locale = variables.get("{{USER_LANGUAGE}}") if isinstance(variables, Mapping) else None
-    language = re.split("[-_]", locale)[0].lower() if isinstance(locale, str) else ""
-    if language in STATUS:
-        return language
+    if isinstance(locale, str) and locale.strip():
+        language, *more = re.split("[-_]", locale.strip().lower())
+        if language == "zh" and "hans" not in more and not TRADITIONAL.isdisjoint(more):
+            return TRADITIONAL_CHINESE
+        return language if language in STATUS else ENGLISH
     start = turn_start(messages)
     last = messages[start] if start < len(messages) else None
     # Open WebUI may have added documents to the message.
