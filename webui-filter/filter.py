@@ -768,9 +768,13 @@ def turn_start(messages: Sequence[Any]) -> int:
     return next((i for i in reversed(range(len(messages))) if is_from_user(messages, i)), 0)
 
 
-def is_first_call(messages: Sequence[Any]) -> bool:
-    """Return whether this is the first model call after a person's message."""
-    return turn_start(messages) >= len(messages) - 1
+def begins_answer(messages: Sequence[Any], metadata: Mapping[str, Any]) -> bool:
+    """
+    Return whether this is the first model call after a person's message.
+
+    While a person approves a call, the messages don't contain it.
+    """
+    return turn_start(messages) >= len(messages) - 1 and not metadata.get("tool_approval_resume")
 
 
 def results_of(messages: Sequence[Any], functions: Iterable[str]) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
@@ -1529,9 +1533,11 @@ class Filter:
             status = await within(hook_limit(valves), narrowing)
         except Exception as error:
             note(error)
-            if isinstance(error, AwayError) and error.is_news:
-                status = STATUS[language_of(metadata, body.get("messages") or [])][3]
-            if isinstance(error, ValveError) and is_first_call(body.get("messages") or []):
+            messages = body.get("messages") or []
+            # Later calls of the turn keep the previous list.
+            if isinstance(error, AwayError) and error.is_news and begins_answer(messages, metadata):
+                status = STATUS[language_of(metadata, messages)][3]
+            if isinstance(error, ValveError) and begins_answer(messages, metadata):
                 status = f"Toolsieve narrows nothing: {error}"
         # API calls have no chat in which to show the status.
         if status and wants_status(__user__ or {}, valves) and __event_emitter__ and metadata.get("chat_id"):
@@ -1649,14 +1655,15 @@ class Filter:
         language = STATUS[language_of(metadata, messages)]
         if wants_all(user):
             await self._bind_loaded(valves, body, registry, user, metadata, request)
-            is_ours = is_first_call(messages) and owned_functions(registry, await connections_of(valves, request))
+            begins = begins_answer(messages, metadata)
+            is_ours = begins and owned_functions(registry, await connections_of(valves, request))
             return language[2] if is_ours else None
         turn = turn_of(registry, valves.url)
         first = turn is None
         if turn is None:
             turn = await self._turn(valves, registry, present, user, metadata, request)
         if turn is None:
-            if not is_first_call(messages):
+            if not begins_answer(messages, metadata):
                 return None
             missing = await self._has_missing(valves, registry, metadata, request)
             return language[4] if missing else await self._unmatched(valves, registry, request)
@@ -1740,7 +1747,7 @@ class Filter:
         if failure:
             raise failure
         # After a call that a person had to approve, the functions are new and the turn is not.
-        if not first or not is_first_call(messages):
+        if not first or not begins_answer(messages, metadata):
             return None
         text = language[0].format(shown=len(kept), all=len({*present, *offered, *judged}))
         return text if needs_tool else f"{language[1]}: {text}"

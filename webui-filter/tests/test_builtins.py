@@ -335,6 +335,17 @@ class TestAPersonsOwnSettings:
         turn.names()
         assert len(turn.statuses) == 1
 
+    def test_a_call_that_is_being_approved_does_not_repeat_the_line(self, plugin: ModuleType, service: Service) -> None:
+        """Regression: Open WebUI runs the hook before the call as well, and its messages don't contain the call yet."""
+        turn = OwnTools(plugin, service, status=True)
+        turn.metadata["tool_approval_resume"] = None
+        turn.names()
+        assert len(turn.statuses) == 1
+        again = OwnTools(plugin, service, status=True)
+        again.metadata["tool_approval_resume"] = "tools"
+        again.names()
+        assert again.statuses == []
+
     def test_every_language_has_every_line(self, plugin: ModuleType) -> None:
         assert {"de", "es", "fr", "it", "pt", "nl", "pl", "tr", "ru", "uk", "ar", "hi", "zh", "ja", "ko", "en"} <= set(
             plugin.STATUS
