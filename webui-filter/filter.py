@@ -315,7 +315,7 @@ class FilterValves(BaseModel):
         default="",
         description=(
             "Toolsieve's tool servers, as JSON that maps tool ids to paths, such as "
-            '{"server:toolsieve": "/", "server:mail": "/toolsets/mail"}. '
+            '{"server:toolsieve": "/", "server:mail": "/toolsets/mail", "server:mcp:toolsieve": "/mcp"}. '
             "If empty, the filter finds the tool servers in Open WebUI that have the address above."
         ),
     )
@@ -1388,7 +1388,15 @@ async def connections_of(valves: FilterValves, request: Any) -> dict[str, str]:
     """
     named = parse_connections(valves.connections)
     found = connections_below(await configured_connections(request), valves.url, valves.key if named else "")
-    return {**found, **named}
+    return {**found, **{tool_id: path_over(tool_id, path, found) for tool_id, path in named.items()}}
+
+
+def path_over(tool_id: str, path: str, found: Mapping[str, str]) -> str:
+    """Return the path in the valve, or the right one if the valve has the path of a document for an MCP connection."""
+    address = path.split("?")[0].rstrip("/")
+    if not tool_id.startswith(MCP_PREFIX) or address.endswith("/mcp"):
+        return path
+    return found.get(tool_id) or address.removesuffix("openapi.json").rstrip("/") + "/mcp"
 
 
 async def usable_connections(connections: Mapping[str, str], user: Mapping[str, Any], request: Any) -> dict[str, str]:
@@ -1590,7 +1598,7 @@ class Filter:
             return None
         connections = await connections_of(valves, request)
         if automatic:
-            named = parse_connections(valves.connections)
+            named = {tool_id: connections[tool_id] for tool_id in parse_connections(valves.connections)}
             connections = await usable_connections(named or connections, user, request)
         ours = list(connections) if automatic else [tool_id for tool_id in chosen if tool_id in connections]
         if len(ours) < (1 if automatic or connections.keys() & set(over_mcp) else 2):

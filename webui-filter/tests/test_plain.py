@@ -153,6 +153,29 @@ class TestConnections:
             "server:mcp:mcp": "/mcp",
         }
 
+    @pytest.mark.parametrize(
+        ("tool_id", "named", "path"),
+        [
+            ("server:mcp:sieve", "/", "/mcp"),
+            ("server:mcp:sieve", "/openapi.json", "/mcp"),
+            ("server:mcp:sieve", "/toolsets/mail/", "/toolsets/mail/mcp"),
+            ("server:mcp:sieve", "/s/1/mcp?mode=message", "/s/1/mcp?mode=message"),
+            ("server:mcp:known", "/", "/toolsets/git/mcp"),
+            ("server:mcp:known", "/mcp", "/mcp"),
+            ("server:sieve", "/", "/"),
+        ],
+    )
+    def test_a_documents_path_for_an_mcp_connection_is_mended(
+        self, plugin: ModuleType, tool_id: str, named: str, path: str
+    ) -> None:
+        """Regression: with `/`, the service did not keep the selection for the list of tools, and nothing said so."""
+        assert plugin.path_over(tool_id, named, {"server:mcp:known": "/toolsets/git/mcp", "server:sieve": "/x"}) == path
+
+    def test_the_example_of_the_valve_is_right(self, plugin: ModuleType) -> None:
+        description = plugin.Filter.Valves.model_json_schema()["properties"]["connections"]["description"]
+        example = plugin.parse_connections(re.search("{.*?}", description)[0])  # type: ignore[index]
+        assert {plugin.path_over(tool_id, path, {}) == path for tool_id, path in example.items()} == {True}
+
 
 class TestFunctions:
     def test_owned_by_tool_id_alone(self, plugin: ModuleType) -> None:
