@@ -439,6 +439,8 @@ class Turn(NamedTuple):
     brought: dict[str, list[str]]
     # The functions in the last list that was narrowed in this turn, in order.
     shown: list[str]
+    # What the model has unloaded and not found again. Open WebUI may summarize the messages that say so in mid-turn.
+    unloaded: set[str]
 
 
 # --- Reading data from Open WebUI ------------------------------------------------------------------------------------
@@ -708,18 +710,6 @@ def with_brought(
     return changed
 
 
-def tool_calls(message: object) -> list[tuple[str, str]]:
-    """Return the id and the function name of each call in an assistant's message."""
-    calls = message.get("tool_calls") if isinstance(message, Mapping) else None
-    if not isinstance(calls, list):
-        return []
-    pairs = ((call.get("id"), called_function(call)[0]) for call in calls if isinstance(call, Mapping))
-    return [(str(call_id), name) for call_id, name in pairs if name]
-
-
-def called_functions(messages: Sequence[Any]) -> list[str]:
-    """Return all functions that were called in the chat, oldest first."""
-    return list(dict.fromkeys(name for message in messages for _, name in tool_calls(message)))
 def parsed_arguments(arguments: object) -> Mapping[str, Any] | None:
     """Return a call's arguments, which models write as JSON or as an object; `None` if they are broken."""
     try:
@@ -745,6 +735,18 @@ def called_function(call: object) -> tuple[str, object]:
     return name, arguments
 
 
+def tool_calls(message: object) -> list[tuple[str, str]]:
+    """Return the id and the function name of each call in an assistant's message."""
+    calls = message.get("tool_calls") if isinstance(message, Mapping) else None
+    if not isinstance(calls, list):
+        return []
+    pairs = ((call.get("id"), called_function(call)[0]) for call in calls if isinstance(call, Mapping))
+    return [(str(call_id), name) for call_id, name in pairs if name]
+
+
+def called_functions(messages: Sequence[Any]) -> list[str]:
+    """Return all functions that were called in the chat, oldest first."""
+    return list(dict.fromkeys(name for message in messages for _, name in tool_calls(message)))
 
 
 def is_from_user(messages: Sequence[Any], index: int) -> bool:
@@ -812,16 +814,20 @@ def found_and_unloaded(messages: Sequence[Any]) -> tuple[list[str], set[str]]:
     return list(found), unloaded
 
 
-def loaded_tools(messages: Sequence[Any]) -> list[str]:
-    """Return the public names of the tools that the model loaded in the chat and did not unload afterwards."""
+def loaded_and_unloaded(messages: Sequence[Any]) -> tuple[list[str], set[str]]:
+    """Return the public names of the tools that the model loaded in the chat, and of those that it unloaded since."""
     loaded: dict[str, None] = {}
+    unloaded: set[str] = set()
     for _, function, message in results_of(messages, (*LOADING_FUNCTIONS, UNLOAD_FUNCTION)):
-        for name in result_names(message):
-            if function == UNLOAD_FUNCTION:
+        names = result_names(message)
+        if function == UNLOAD_FUNCTION:
+            unloaded.update(names)
+            for name in names:
                 loaded.pop(name, None)
-            else:
-                loaded[name] = None
-    return list(loaded)
+        else:
+            unloaded.difference_update(names)
+            loaded |= dict.fromkeys(names)
+    return list(loaded), unloaded
 
 
 def without_unloaded(messages: Sequence[Any], owned: Mapping[str, str]) -> list[Any]:
@@ -1645,6 +1651,7 @@ class Filter:
             judged=judged_functions(registry, [*present, *sorted(on_offer - set(present))], owned, valves.narrow),
             brought={},
             shown=[],
+            unloaded=set(),
         )
         for name in itertools.islice(owned, MARKED):
             registry[name][TURN] = turn
@@ -1696,7 +1703,10 @@ class Filter:
         foreign = [name for name in (*present, *staying) if name and name not in owned and name not in asked]
         names = list(dict.fromkeys([*(owned[name] for name in turn.offered), *foreign]))
         found_names, unloaded = found_and_unloaded(messages)
-        unloaded.difference_update(called)  # The model has called these again.
+        turn.unloaded.difference_update(found_names)
+        turn.unloaded.update(unloaded)
+        turn.unloaded.difference_update(called)  # The model has called these again.
+        unloaded = turn.unloaded
         if turn.running:
             hidden = [name for name in called if name not in registry]
             known = dict.fromkeys([*hidden, *turn.bound, *found_names])
@@ -1708,6 +1718,8 @@ class Filter:
             *(name for name in dict.fromkeys([*turn.offered, *turn.bound]) if name in named or owned[name] in named),
             *(name for name in called if name in offered),
             *([chosen_by_caller] if chosen_by_caller in offered else []),
+            # Open WebUI may have summarized the messages in which the model found these.
+            *[name for name in turn.shown if name in owned and owned[name] not in unloaded][-MOST_TOOLS:],
         ]
         if kept_by_us:  # The service checks whether they still exist and whether the user may use them.
             question["keep"] = list(dict.fromkeys(owned[name] for name in kept_by_us))[:MOST_KEPT]
@@ -1764,13 +1776,15 @@ class Filter:
         self, valves: FilterValves, body: Body, registry: Body, user: Body, metadata: Body, request: Any
     ) -> None:
         """Add the tools that the model has loaded. The service gets their names, but no text and no id of the chat."""
-        loaded = loaded_tools(body.get("messages") or [])
+        loaded, unloaded = loaded_and_unloaded(body.get("messages") or [])
         present = function_names(body["tools"])
         turn = turn_of(registry, valves.url)
         if turn is None and loaded:
             turn = await self._turn(valves, registry, present, user, metadata, request)
         if turn is None or not turn.running:
             return
+        turn.unloaded.difference_update(loaded)
+        turn.unloaded.update(unloaded)
         missing = [name for name in loaded if name not in registry]
         if missing:
             nothing = [{"role": "user", "content": ""}]
@@ -1779,7 +1793,8 @@ class Filter:
             question["disclose"] = missing[:MOST_DISCLOSED]
             answer = await self._ask(valves, question, user, [turn.owned[name] for name in turn.offered])
             bind(registry, turn, answer.definitions)
-        wanted = [name for name in turn.bound if name in loaded]
+        # Open WebUI may have summarized the messages in which the model loaded them.
+        wanted = [name for name in turn.bound if name not in turn.unloaded]
         body["tools"] = narrowed_tools(zip(present, body["tools"], strict=True), registry, turn.bound, wanted, present)
 
     async def _has_missing(self, valves: FilterValves, registry: Body, metadata: Body, request: Any) -> bool:

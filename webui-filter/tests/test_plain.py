@@ -246,6 +246,28 @@ class TestFunctions:
         assert plugin.called_functions(messages) == ["x", "y"]
         assert plugin.called_functions([{"tool_calls": [None, {"function": None}]}, None]) == []
 
+    @pytest.mark.parametrize(
+        ("arguments", "called"),
+        [
+            ('{"tool_name": "git__log", "params": "{}"}', ("git__log", "{}")),
+            ({"tool_name": "git__log", "params": {"path": "."}}, ("git__log", {"path": "."})),
+            ('{"tool_name": "git__log"}', ("git__log", None)),
+            ('{"tool_name": ""}', ("call_tool", '{"tool_name": ""}')),
+            ('{"tool_name": 7}', ("call_tool", '{"tool_name": 7}')),
+            ("{", ("call_tool", "{")),
+            ("[]", ("call_tool", "[]")),
+            (None, ("call_tool", None)),
+        ],
+    )
+    def test_called_through_open_webuis_own_search(
+        self, plugin: ModuleType, arguments: object, called: tuple[str, object]
+    ) -> None:
+        message = assistant("", {"id": "1", "function": {"name": "call_tool", "arguments": arguments}})
+        assert plugin.called_function(message["tool_calls"][0]) == called
+        assert plugin.tool_calls(message) == [("1", called[0])]
+        other = {"function": {"name": "x", "arguments": '{"tool_name": "git__log"}'}}
+        assert plugin.called_function(other)[0] == "x"
+
 
 class TestTheTurn:
     FOUND = '{"tools": [{"name": "git__log", "score": 1}, {"name": "git__diff"}], "next": null}'
@@ -268,28 +290,6 @@ class TestTheTurn:
         mine = user([{"type": "text", "text": "and this one?"}, {"type": "image_url"}])
         assert plugin.turn_start([*messages[:5], mine]) == 5
         assert plugin.turn_start([*messages, mine]) == 6
-
-    @pytest.mark.parametrize(
-        ("arguments", "called"),
-        [
-            ('{"tool_name": "git__log", "params": "{}"}', ("git__log", "{}")),
-            ({"tool_name": "git__log", "params": {"path": "."}}, ("git__log", {"path": "."})),
-            ('{"tool_name": "git__log"}', ("git__log", None)),
-            ('{"tool_name": ""}', ("call_tool", '{"tool_name": ""}')),
-            ('{"tool_name": 7}', ("call_tool", '{"tool_name": 7}')),
-            ("{", ("call_tool", "{")),
-            ("[]", ("call_tool", "[]")),
-            (None, ("call_tool", None)),
-        ],
-    )
-    def test_called_through_open_webuis_own_search(
-        self, plugin: ModuleType, arguments: object, called: tuple[str, object]
-    ) -> None:
-        message = assistant("", {"id": "1", "function": {"name": "call_tool", "arguments": arguments}})
-        assert plugin.called_function(message["tool_calls"][0]) == called
-        assert plugin.tool_calls(message) == [("1", called[0])]
-        other = {"function": {"name": "x", "arguments": '{"tool_name": "git__log"}'}}
-        assert plugin.called_function(other)[0] == "x"
 
     def test_what_a_search_found(self, plugin: ModuleType) -> None:
         messages = [user("a"), assistant("", call("1", "find_tools"), call("2", "x")), result("2", self.FOUND)]
