@@ -82,7 +82,8 @@ SIGNED_USER = "X-OpenWebUI-User-Jwt"
 BUILTIN = "builtin"
 TERMINAL = "terminal"
 # Open WebUI's own tool search, without which deferred functions could not be called.
-OWN_SEARCH = {"search_tools", "call_tool"}
+CALL_FUNCTION = "call_tool"
+OWN_SEARCH = {"search_tools", CALL_FUNCTION}
 # The service reads the first sentence of a description.
 DESCRIPTION_CHARACTERS = 400
 # How much of each prompt is searched for names of functions.
@@ -271,9 +272,19 @@ STATUS = {
         "Toolsieve 没有响应：所有工具均可用",
         "Toolsieve 的工具不可用",
     ),
+    "zh-hant": (
+        "{all} 個工具中的 {shown} 個",
+        "不需要工具",
+        "工具選擇已關閉：所有工具均可使用",
+        "Toolsieve 沒有回應：所有工具均可使用",
+        "Toolsieve 的工具無法使用",
+    ),
 }
 ENGLISH = "en"
-# Scripts that point to one language. Messages in other scripts get English lines, unless the page has another language.
+TRADITIONAL_CHINESE = "zh-hant"
+# Parts of a page's language that mean traditional characters: the script and regions.
+TRADITIONAL = {"hant", "tw", "hk", "mo"}
+# Scripts that point to one language, for pages that send no language. Other scripts get English lines.
 SCRIPTS = (
     ("uk", "іїєґІЇЄҐ"),
     ("ru", "Ѐ-ӿ"),
@@ -304,7 +315,7 @@ class FilterValves(BaseModel):
         default="",
         description=(
             "Toolsieve's tool servers, as JSON that maps tool ids to paths, such as "
-            '{"server:toolsieve": "/", "server:mail": "/toolsets/mail"}. '
+            '{"server:toolsieve": "/", "server:mail": "/toolsets/mail", "server:mcp:toolsieve": "/mcp"}. '
             "If empty, the filter finds the tool servers in Open WebUI that have the address above."
         ),
     )
@@ -428,6 +439,8 @@ class Turn(NamedTuple):
     brought: dict[str, list[str]]
     # The functions in the last list that was narrowed in this turn, in order.
     shown: list[str]
+    # What the model has unloaded and not found again. Open WebUI may summarize the messages that say so in mid-turn.
+    unloaded: set[str]
 
 
 # --- Reading data from Open WebUI ------------------------------------------------------------------------------------
@@ -660,16 +673,11 @@ def searches(messages: Sequence[Any]) -> dict[str, list[str]]:
     for message in messages[turn_start(messages) :]:
         calls = message.get("tool_calls") if isinstance(message, Mapping) else None
         for call in calls if isinstance(calls, list) else []:
-            name = function_name(call)
+            name, arguments = called_function(call)
             if not isinstance(call, Mapping) or not named_among(name, (SEARCH_FUNCTION, SELECT_FUNCTION)):
                 continue
-            function = call.get("function")
-            arguments = function.get("arguments") if isinstance(function, Mapping) else None
-            try:
-                arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
-            except ValueError:
-                continue
-            if isinstance(arguments, Mapping):
+            arguments = parsed_arguments(arguments)
+            if arguments is not None:
                 queries = arguments.get("queries")
                 texts = [*(queries if isinstance(queries, list) else [queries]), arguments.get("task")]
                 found[str(call.get("id"))] = [
@@ -702,12 +710,37 @@ def with_brought(
     return changed
 
 
+def parsed_arguments(arguments: object) -> Mapping[str, Any] | None:
+    """Return a call's arguments, which models write as JSON or as an object; `None` if they are broken."""
+    try:
+        value = json.loads(arguments) if isinstance(arguments, str) else arguments
+    except ValueError:
+        return None
+    return value if isinstance(value, Mapping) else None
+
+
+def called_function(call: object) -> tuple[str, object]:
+    """
+    Return the name of the function that a call runs, and its arguments, which may be broken.
+
+    With Open WebUI's own tool search, the model calls withheld functions by `call_tool`.
+    """
+    name = function_name(call)
+    function = call.get("function") if isinstance(call, Mapping) else None
+    arguments = function.get("arguments") if isinstance(function, Mapping) else None
+    if name == CALL_FUNCTION and (wrapped := parsed_arguments(arguments)):
+        inner = wrapped.get("tool_name")
+        if isinstance(inner, str) and inner:
+            return inner, wrapped.get("params")
+    return name, arguments
+
+
 def tool_calls(message: object) -> list[tuple[str, str]]:
     """Return the id and the function name of each call in an assistant's message."""
     calls = message.get("tool_calls") if isinstance(message, Mapping) else None
     if not isinstance(calls, list):
         return []
-    pairs = ((call.get("id"), function_name(call)) for call in calls if isinstance(call, Mapping))
+    pairs = ((call.get("id"), called_function(call)[0]) for call in calls if isinstance(call, Mapping))
     return [(str(call_id), name) for call_id, name in pairs if name]
 
 
@@ -737,9 +770,13 @@ def turn_start(messages: Sequence[Any]) -> int:
     return next((i for i in reversed(range(len(messages))) if is_from_user(messages, i)), 0)
 
 
-def is_first_call(messages: Sequence[Any]) -> bool:
-    """Return whether this is the first model call after a person's message."""
-    return turn_start(messages) >= len(messages) - 1
+def begins_answer(messages: Sequence[Any], metadata: Mapping[str, Any]) -> bool:
+    """
+    Return whether this is the first model call after a person's message.
+
+    While a person approves a call, the messages don't contain it.
+    """
+    return turn_start(messages) >= len(messages) - 1 and not metadata.get("tool_approval_resume")
 
 
 def results_of(messages: Sequence[Any], functions: Iterable[str]) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
@@ -777,16 +814,20 @@ def found_and_unloaded(messages: Sequence[Any]) -> tuple[list[str], set[str]]:
     return list(found), unloaded
 
 
-def loaded_tools(messages: Sequence[Any]) -> list[str]:
-    """Return the public names of the tools that the model loaded in the chat and did not unload afterwards."""
+def loaded_and_unloaded(messages: Sequence[Any]) -> tuple[list[str], set[str]]:
+    """Return the public names of the tools that the model loaded in the chat, and of those that it unloaded since."""
     loaded: dict[str, None] = {}
+    unloaded: set[str] = set()
     for _, function, message in results_of(messages, (*LOADING_FUNCTIONS, UNLOAD_FUNCTION)):
-        for name in result_names(message):
-            if function == UNLOAD_FUNCTION:
+        names = result_names(message)
+        if function == UNLOAD_FUNCTION:
+            unloaded.update(names)
+            for name in names:
                 loaded.pop(name, None)
-            else:
-                loaded[name] = None
-    return list(loaded)
+        else:
+            unloaded.difference_update(names)
+            loaded |= dict.fromkeys(names)
+    return list(loaded), unloaded
 
 
 def without_unloaded(messages: Sequence[Any], owned: Mapping[str, str]) -> list[Any]:
@@ -801,7 +842,7 @@ def without_unloaded(messages: Sequence[Any], owned: Mapping[str, str]) -> list[
         return list(messages)
 
     def stays(index: int, call: object) -> bool:
-        name = function_name(call)
+        name, _ = called_function(call)
         return index > unloaded.get(owned.get(name, name), -1)
 
     return [
@@ -1280,12 +1321,18 @@ def wants_status(user: Mapping[str, Any], valves: FilterValves) -> bool:
 
 
 def language_of(metadata: Mapping[str, Any], messages: Sequence[Any]) -> str:
-    """Return the language of the user's page, or else one that the script of their last message points to."""
+    """
+    Return the language of the user's page, or English if there is no line in this language.
+
+    If the page sends no language, return one that the script of the user's last message points to.
+    """
     variables = metadata.get("variables")
     locale = variables.get("{{USER_LANGUAGE}}") if isinstance(variables, Mapping) else None
-    language = re.split("[-_]", locale)[0].lower() if isinstance(locale, str) else ""
-    if language in STATUS:
-        return language
+    if isinstance(locale, str) and locale.strip():
+        language, *more = re.split("[-_]", locale.strip().lower())
+        if language == "zh" and "hans" not in more and not TRADITIONAL.isdisjoint(more):
+            return TRADITIONAL_CHINESE
+        return language if language in STATUS else ENGLISH
     start = turn_start(messages)
     last = messages[start] if start < len(messages) else None
     # Open WebUI may have added documents to the message.
@@ -1347,7 +1394,15 @@ async def connections_of(valves: FilterValves, request: Any) -> dict[str, str]:
     """
     named = parse_connections(valves.connections)
     found = connections_below(await configured_connections(request), valves.url, valves.key if named else "")
-    return {**found, **named}
+    return {**found, **{tool_id: path_over(tool_id, path, found) for tool_id, path in named.items()}}
+
+
+def path_over(tool_id: str, path: str, found: Mapping[str, str]) -> str:
+    """Return the path in the valve, or the right one if the valve has the path of a document for an MCP connection."""
+    address = path.split("?")[0].rstrip("/")
+    if not tool_id.startswith(MCP_PREFIX) or address.endswith("/mcp"):
+        return path
+    return found.get(tool_id) or address.removesuffix("openapi.json").rstrip("/") + "/mcp"
 
 
 async def usable_connections(connections: Mapping[str, str], user: Mapping[str, Any], request: Any) -> dict[str, str]:
@@ -1492,9 +1547,11 @@ class Filter:
             status = await within(hook_limit(valves), narrowing)
         except Exception as error:
             note(error)
-            if isinstance(error, AwayError) and error.is_news:
-                status = STATUS[language_of(metadata, body.get("messages") or [])][3]
-            if isinstance(error, ValveError) and is_first_call(body.get("messages") or []):
+            messages = body.get("messages") or []
+            # Later calls of the turn keep the previous list.
+            if isinstance(error, AwayError) and error.is_news and begins_answer(messages, metadata):
+                status = STATUS[language_of(metadata, messages)][3]
+            if isinstance(error, ValveError) and begins_answer(messages, metadata):
                 status = f"Toolsieve narrows nothing: {error}"
         # API calls have no chat in which to show the status.
         if status and wants_status(__user__ or {}, valves) and __event_emitter__ and metadata.get("chat_id"):
@@ -1547,7 +1604,7 @@ class Filter:
             return None
         connections = await connections_of(valves, request)
         if automatic:
-            named = parse_connections(valves.connections)
+            named = {tool_id: connections[tool_id] for tool_id in parse_connections(valves.connections)}
             connections = await usable_connections(named or connections, user, request)
         ours = list(connections) if automatic else [tool_id for tool_id in chosen if tool_id in connections]
         if len(ours) < (1 if automatic or connections.keys() & set(over_mcp) else 2):
@@ -1594,6 +1651,7 @@ class Filter:
             judged=judged_functions(registry, [*present, *sorted(on_offer - set(present))], owned, valves.narrow),
             brought={},
             shown=[],
+            unloaded=set(),
         )
         for name in itertools.islice(owned, MARKED):
             registry[name][TURN] = turn
@@ -1612,14 +1670,15 @@ class Filter:
         language = STATUS[language_of(metadata, messages)]
         if wants_all(user):
             await self._bind_loaded(valves, body, registry, user, metadata, request)
-            is_ours = is_first_call(messages) and owned_functions(registry, await connections_of(valves, request))
+            begins = begins_answer(messages, metadata)
+            is_ours = begins and owned_functions(registry, await connections_of(valves, request))
             return language[2] if is_ours else None
         turn = turn_of(registry, valves.url)
         first = turn is None
         if turn is None:
             turn = await self._turn(valves, registry, present, user, metadata, request)
         if turn is None:
-            if not is_first_call(messages):
+            if not begins_answer(messages, metadata):
                 return None
             missing = await self._has_missing(valves, registry, metadata, request)
             return language[4] if missing else await self._unmatched(valves, registry, request)
@@ -1644,7 +1703,10 @@ class Filter:
         foreign = [name for name in (*present, *staying) if name and name not in owned and name not in asked]
         names = list(dict.fromkeys([*(owned[name] for name in turn.offered), *foreign]))
         found_names, unloaded = found_and_unloaded(messages)
-        unloaded.difference_update(called)  # The model has called these again.
+        turn.unloaded.difference_update(found_names)
+        turn.unloaded.update(unloaded)
+        turn.unloaded.difference_update(called)  # The model has called these again.
+        unloaded = turn.unloaded
         if turn.running:
             hidden = [name for name in called if name not in registry]
             known = dict.fromkeys([*hidden, *turn.bound, *found_names])
@@ -1656,6 +1718,8 @@ class Filter:
             *(name for name in dict.fromkeys([*turn.offered, *turn.bound]) if name in named or owned[name] in named),
             *(name for name in called if name in offered),
             *([chosen_by_caller] if chosen_by_caller in offered else []),
+            # Open WebUI may have summarized the messages in which the model found these.
+            *[name for name in turn.shown if name in owned and owned[name] not in unloaded][-MOST_TOOLS:],
         ]
         if kept_by_us:  # The service checks whether they still exist and whether the user may use them.
             question["keep"] = list(dict.fromkeys(owned[name] for name in kept_by_us))[:MOST_KEPT]
@@ -1703,7 +1767,7 @@ class Filter:
         if failure:
             raise failure
         # After a call that a person had to approve, the functions are new and the turn is not.
-        if not first or not is_first_call(messages):
+        if not first or not begins_answer(messages, metadata):
             return None
         text = language[0].format(shown=len(kept), all=len({*present, *offered, *judged}))
         return text if needs_tool else f"{language[1]}: {text}"
@@ -1712,13 +1776,15 @@ class Filter:
         self, valves: FilterValves, body: Body, registry: Body, user: Body, metadata: Body, request: Any
     ) -> None:
         """Add the tools that the model has loaded. The service gets their names, but no text and no id of the chat."""
-        loaded = loaded_tools(body.get("messages") or [])
+        loaded, unloaded = loaded_and_unloaded(body.get("messages") or [])
         present = function_names(body["tools"])
         turn = turn_of(registry, valves.url)
         if turn is None and loaded:
             turn = await self._turn(valves, registry, present, user, metadata, request)
         if turn is None or not turn.running:
             return
+        turn.unloaded.difference_update(loaded)
+        turn.unloaded.update(unloaded)
         missing = [name for name in loaded if name not in registry]
         if missing:
             nothing = [{"role": "user", "content": ""}]
@@ -1727,7 +1793,8 @@ class Filter:
             question["disclose"] = missing[:MOST_DISCLOSED]
             answer = await self._ask(valves, question, user, [turn.owned[name] for name in turn.offered])
             bind(registry, turn, answer.definitions)
-        wanted = [name for name in turn.bound if name in loaded]
+        # Open WebUI may have summarized the messages in which the model loaded them.
+        wanted = [name for name in turn.bound if name not in turn.unloaded]
         body["tools"] = narrowed_tools(zip(present, body["tools"], strict=True), registry, turn.bound, wanted, present)
 
     async def _has_missing(self, valves: FilterValves, registry: Body, metadata: Body, request: Any) -> bool:

@@ -3,6 +3,7 @@
 //! Unreadable user data is an error, because the rights of the key alone could exceed those of the user. Rules don't
 //! use a user's display name, so a long one is truncated.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use actix_web::http::header::HeaderMap;
@@ -96,24 +97,80 @@ pub(crate) fn bounded(mut user: User) -> Result<User, String> {
     Ok(user)
 }
 
-/// Reads a header of limited length. An empty header counts as absent.
+/// Reads a header of limited length, with the letters that Open WebUI has escaped. An empty header counts as absent.
 ///
 /// # Errors
 /// `Code::InvalidRequest` if the header is too long or not UTF-8.
 pub(crate) fn text(headers: &HeaderMap, name: &'static str, longest: usize) -> Result<Option<String>, Problem> {
     let Some(value) = headers.get(name) else { return Ok(None) };
-    match std::str::from_utf8(value.as_bytes()) {
-        Ok(text) if text.len() <= longest => Ok(Some(text.trim().to_owned()).filter(|text| !text.is_empty())),
+    // Nothing is trimmed after decoding: an address that begins with an escaped space is another address.
+    match std::str::from_utf8(value.as_bytes()).map(|text| with_letters(text.trim())) {
+        Ok(text) if text.len() <= longest => Ok(Some(text.into_owned()).filter(|text| !text.is_empty())),
         Ok(text) => Err(Problem::invalid(name, format!("The header {name} has {} bytes; the maximum is {longest}.", text.len()))),
         Err(_) => Err(Problem::invalid(name, format!("The header {name} is not valid UTF-8."))),
     }
+}
+
+/// Decodes the escapes with which Open WebUI sends letters outside ASCII in a connection's headers. All other escapes stay, because
+/// Open WebUI doesn't escape `%`: a person wrote them, and `%61nna@example.org` must not count as `anna@example.org`.
+fn with_letters(text: &str) -> Cow<'_, str> {
+    if !text.contains('%') {
+        return Cow::Borrowed(text);
+    }
+    let mut decoded = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(start) = rest.find('%') {
+        let (before, escapes) = rest.split_at(start);
+        decoded.push_str(before);
+        let bytes: Vec<u8> = escapes.as_bytes().chunks_exact(3).map_while(escaped_byte).collect();
+        let (mut escapes, after) = escapes.split_at(if bytes.is_empty() { 1 } else { 3 * bytes.len() });
+        for part in bytes.utf8_chunks() {
+            decoded.push_str(part.valid());
+            let (invalid, others) = escapes.split_at(3 * part.valid().len()).1.split_at(3 * part.invalid().len());
+            decoded.push_str(invalid);
+            escapes = others;
+        }
+        decoded.push_str(escapes);
+        rest = after;
+    }
+    decoded.push_str(rest);
+    Cow::Owned(decoded)
+}
+
+/// The byte in an escape such as `%C3`; `None` if it belongs to ASCII.
+fn escaped_byte(escape: &[u8]) -> Option<u8> {
+    let &[b'%', high, low] = escape else { return None };
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    let byte = u8::try_from(16 * digit(high)? + digit(low)?).ok()?;
+    (!byte.is_ascii()).then_some(byte)
 }
 
 #[cfg(test)]
 mod tests {
     use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
 
-    use super::{USER_EMAIL, USER_GROUPS, USER_ID, USER_NAME, of_headers};
+    use super::{USER_EMAIL, USER_GROUPS, USER_ID, USER_NAME, of_headers, with_letters};
+
+    #[test]
+    fn only_letters_outside_ascii_are_decoded() {
+        for (sent, read) in [
+            ("Zürich", "Zürich"),
+            ("Z%C3%BCrich", "Zürich"),
+            ("%e5%90%8d%F0%9F%8E%89", "名🎉"),
+            ("%61nna%40example.org", "%61nna%40example.org"),
+            ("100%", "100%"),
+            ("%C3%BC%", "ü%"),
+            ("50%%C3%BC%2C%C3%9F", "50%ü%2Cß"),
+            // Not UTF-8: a byte that is missing, one that is too much, ASCII in two bytes, and a surrogate.
+            ("%C3x%C3%", "%C3x%C3%"),
+            ("%BCa%C3%BC%bc", "%BCaü%bc"),
+            ("%C1%A1", "%C1%A1"),
+            ("%ED%A0%80", "%ED%A0%80"),
+            ("%+F%C3%G0%Cü", "%+F%C3%G0%Cü"),
+        ] {
+            assert_eq!(with_letters(sent), read, "{sent}");
+        }
+    }
 
     /// Regression: a user without an id had all rights of the key.
     #[test]

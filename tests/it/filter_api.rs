@@ -356,4 +356,7 @@ async fn a_person_in_many_groups_and_with_a_long_name_calls_tools() {
     assert_eq!(call(&groups.join(","), &name).await, StatusCode::OK);
     assert_eq!(call(&format!("{},one more", groups.join(",")), "x").await, StatusCode::UNPROCESSABLE_ENTITY);
     assert_eq!(call(&"x".repeat(257), "x").await, StatusCode::UNPROCESSABLE_ENTITY);
+    // Escapes don't count: 85 Chinese letters have 255 bytes.
+    assert_eq!(call(&"%E5%90%8D".repeat(85), "x").await, StatusCode::OK);
+    assert_eq!(call(&"%E5%90%8D".repeat(86), "x").await, StatusCode::UNPROCESSABLE_ENTITY);
 }

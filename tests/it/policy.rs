@@ -220,6 +220,54 @@ async fn rules_and_groups_of_the_settings_are_reloaded() {
     assert_eq!(echo("x@example.org").await, StatusCode::OK);
 }
 
+/// Regression: Open WebUI escapes letters outside ASCII in headers, so rules for such groups, addresses and models never applied.
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_match_the_letters_that_open_webui_escapes() {
+    let service = start().await;
+    let block = |condition: &str, of: &str| json!({"effect": "block", "tools": ["echo"], condition: [of]});
+    put(
+        &service,
+        json!([
+            block("groups", "Zürich"),
+            block("principals", "user:jörg@example.org"),
+            block("principals", "user:名"),
+            block("principals", "user:anna@example.org"),
+            block("models", "größe"),
+        ]),
+    )
+    .await;
+    let shows = async |caller: [&str; 4]| {
+        let [id, email, groups, model] = caller;
+        let ask = |method: Method, path: &str| {
+            let request = with_key(&service, method, path, KEY).header("X-OpenWebUI-User-Id", id).header("X-OpenWebUI-User-Email", email);
+            request.header("X-OpenWebUI-User-Groups", groups.as_bytes()).header("X-OpenWebUI-Model-Id", model)
+        };
+        let status = ask(Method::POST, "/one/echo").json(&json!({})).send().await.unwrap().status();
+        let document: Value = ask(Method::GET, "/openapi.json").send().await.unwrap().json().await.unwrap();
+        let is_there = published(&document).contains("one__echo");
+        assert_eq!(is_there, status == StatusCode::OK, "{caller:?}: the document and {status}");
+        is_there
+    };
+    for blocked in [
+        ["u", "u@example.org", "Bern,Z%C3%BCrich,Basel", "m"],
+        ["u", "u@example.org", "Z%c3%bcrich", "m"],
+        ["u", "u@example.org", "Zürich", "m"],
+        ["u", "J%C3%96RG@example.org", "", "m"],
+        ["%E5%90%8D", "u@example.org", "", "m"],
+        ["u", "u@example.org", "", "gr%C3%B6%C3%9Fe"],
+    ] {
+        assert!(!shows(blocked).await, "{blocked:?}");
+    }
+    // Open WebUI escapes no ASCII, so a person wrote these escapes: with them, nobody passes for another.
+    for another in [
+        ["u", "%61nna@example.org", "%5Aürich,Z%C3rich", "m"],
+        ["u", "j%C3%B6rg%40example.org", "Genf%2CZ%C3%BCrich", "gr%C3%B6%73%73e"],
+        ["u", "%C2%A0anna@example.org", "Z%C3%BCrich-Nord", "m"],
+    ] {
+        assert!(shows(another).await, "{another:?}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_audit_log_says_who_did_what_and_never_with_which_words() {
     let service = start().await;

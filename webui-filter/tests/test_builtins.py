@@ -199,13 +199,15 @@ class TestOpenWebUIsOwnTools:
         assert turn.names() == before
 
     def test_broken_searches_are_ignored(self, plugin: ModuleType) -> None:
-        def call(arguments: object) -> dict[str, Any]:
-            function = {"name": "find_tools", "arguments": arguments}
+        def call(arguments: object, name: str = "find_tools") -> dict[str, Any]:
+            function = {"name": name, "arguments": arguments}
             return {"role": "assistant", "tool_calls": [{"id": "1", "function": function}, 7]}
 
         user = {"role": "user", "content": "x"}
         for arguments in ("", "[", "[1]", None, 7, '{"queries": 7}', '{"queries": null}'):
             assert not plugin.searches([user, call(arguments)]).get("1")
+        found = plugin.searches([user, call({"tool_name": "find_tools", "params": '{"queries": "one"}'}, "call_tool")])
+        assert found == {"1": ["one"]}
         assert plugin.searches([user, call('{"queries": "one"}')]) == {"1": ["one"]}
         assert plugin.searches([user, call({"task": "two"})]) == {"1": ["two"]}
         assert plugin.searches([user, {"role": "assistant", "tool_calls": 7}, 7]) == {}
@@ -282,7 +284,14 @@ class TestAPersonsOwnSettings:
         [
             ("de-DE", "hello", "4 von 15 Werkzeugen"),
             ("pt_BR", "hello", "4 de 15 ferramentas"),
-            ("zh-TW", "hello", "15 个工具中的 4 个"),
+            ("zh-CN", "hello", "15 个工具中的 4 个"),
+            ("zh-Hans-HK", "hello", "15 个工具中的 4 个"),
+            ("zh-TW", "hello", "15 個工具中的 4 個"),
+            ("zh_HK", "hello", "15 個工具中的 4 個"),
+            ("zh-Hant", "hello", "15 個工具中的 4 個"),
+            ("bg-BG", "здравей", "4 of 15 tools"),
+            ("fa-IR", "سلام", "4 of 15 tools"),
+            (" ", "привет", "Инструменты: 4 из 15"),
             ("en-US", "привет", "4 of 15 tools"),
             ("xx", "hello", "4 of 15 tools"),
             (None, "привет", "Инструменты: 4 из 15"),
@@ -325,6 +334,17 @@ class TestAPersonsOwnSettings:
             entry.pop(plugin.TURN, None)
         turn.names()
         assert len(turn.statuses) == 1
+
+    def test_a_call_that_is_being_approved_does_not_repeat_the_line(self, plugin: ModuleType, service: Service) -> None:
+        """Regression: Open WebUI runs the hook before the call as well, and its messages don't contain the call yet."""
+        turn = OwnTools(plugin, service, status=True)
+        turn.metadata["tool_approval_resume"] = None
+        turn.names()
+        assert len(turn.statuses) == 1
+        again = OwnTools(plugin, service, status=True)
+        again.metadata["tool_approval_resume"] = "tools"
+        again.names()
+        assert again.statuses == []
 
     def test_every_language_has_every_line(self, plugin: ModuleType) -> None:
         assert {"de", "es", "fr", "it", "pt", "nl", "pl", "tr", "ru", "uk", "ar", "hi", "zh", "ja", "ko", "en"} <= set(

@@ -228,6 +228,48 @@ class TestRequest:
         turn.called("find_tools", {"tools": [{"name": "git__diff"}, {"name": "time__now"}]})
         assert turn.names() == ["search_tools", "call_tool", "git__log", "find_tools", "git__diff"]
 
+    def test_calls_through_open_webuis_own_search_count(self, plugin: ModuleType, service: Service) -> None:
+        """Regression: what the model found by `call_tool` never appeared, and what it used so didn't stay."""
+
+        def call(name: str, result: object, **params: Any) -> None:
+            turn.called("call_tool", result)
+            arguments = {"tool_name": name, "params": json.dumps(params)}
+            turn.messages[-2]["tool_calls"][0]["function"]["arguments"] = json.dumps(arguments)
+
+        service.answer = lambda _: selection("git__log")
+        turn = Turn(plugin, service, narrow="builtin")
+        turn.metadata["deferred_tools"] = ["find_tools", "git__log", "git__diff", "time__now", "weather"]
+        turn.body["tools"] = definitions("search_tools", "call_tool")
+        assert turn.names() == ["search_tools", "call_tool", "git__log"]
+        call("find_tools", {"tools": [{"name": "git__diff"}]}, queries=["differences"])
+        assert turn.names() == ["search_tools", "call_tool", "git__log", "find_tools", "git__diff"]
+        call("time__now", "{}")
+        assert turn.names() == ["search_tools", "call_tool", "git__log", "find_tools", "git__diff", "time__now"]
+        question = service.questions[2]
+        calls = [call["function"]["name"] for message in question["messages"] for call in message.get("tool_calls", [])]
+        assert calls == ["find_tools", "time__now"]
+        assert {"find_tools", "time__now"} <= set(question["keep"])
+
+    def test_summarized_messages_take_no_tools_away(self, plugin: ModuleType, service: Service) -> None:
+        """Regression: Open WebUI can summarize messages in mid-turn, and the tools found there vanished."""
+        service.answer = lambda _: selection("time__now", "find_tools")
+        turn = Turn(plugin, service)
+        turn.names()
+        turn.called("find_tools", {"tools": [{"name": "git__log"}, {"name": "git__diff"}, {"name": "files__read"}]})
+        before = turn.names() or []
+        assert before[-3:] == ["git__log", "git__diff", "files__read"]
+        turn.called("git__diff", "{}")
+        del turn.messages[1:3]
+        service.answer = lambda _: selection("find_tools")
+        assert turn.names() == before
+        service.denied = {"git__log"}
+        assert turn.names() == [name for name in before if name != "git__log"], "the service checks who may use them"
+        turn.called("unload_toolset", {"unloaded": "files", "tools": ["files__read"]})
+        unloaded = turn.names() or []
+        assert "files__read" not in unloaded
+        del turn.messages[1:]
+        assert turn.names() == unloaded
+
     def test_the_first_call_may_run_on_a_copy_of_the_body(self, plugin: ModuleType, service: Service) -> None:
         """After an approval, Open WebUI runs the hook on a copy, and then on the full body again."""
         service.answer = lambda _: selection("git__log")
@@ -251,7 +293,7 @@ class TestRequest:
         turn.called("git__log", "[]")
         turn.body["tool_choice"] = {"type": "function", "function": {"name": "time__now"}}
         assert turn.names() == [*OTHERS, "find_tools", "files__read", "run_tool", "git__log", "time__now"]
-        assert service.questions[1]["keep"] == ["files__read", "run_tool", "git__log", "time__now"]
+        assert service.questions[1]["keep"] == ["files__read", "run_tool", "git__log", "time__now", "find_tools"]
         service.denied = {"files__read", "git__log", "time__now"}
         assert turn.names() == [*OTHERS, "find_tools", "run_tool"]
 
@@ -264,7 +306,7 @@ class TestRequest:
         turn.called("find_tools", {"tools": [{"name": "git__log"}]})
         service.stop()
         assert turn.names() == [*OTHERS, "find_tools", "git__log"]
-        assert [status["data"]["description"] for status in turn.statuses][1:] == [plugin.STATUS["en"][3]]
+        assert len(turn.statuses) == 1, "not all tools are on offer, so the line must not say so"
 
     def test_an_empty_list_is_no_list(self, plugin: ModuleType, service: Service) -> None:
         turn = Turn(plugin, service)
@@ -433,6 +475,23 @@ class TestMetaTools:
         assert "chat_id" not in question
         turn.called("unload_toolset", {"unloaded": "git", "tools": tools})
         assert turn.names() == published
+
+    @pytest.mark.parametrize("narrowing", ["auto", "off"])
+    def test_summarized_messages_change_nothing(self, plugin: ModuleType, service: Service, narrowing: str) -> None:
+        """Regression: Open WebUI can summarize messages in mid-turn, and the tools loaded there vanished."""
+        turn = self.turn(plugin, service, "find_tools", "load_toolset", "unload_toolset", "run_tool")
+        turn.user = {**USER, "valves": {"narrowing": narrowing}}
+        published = turn.names() or []
+        turn.called("load_toolset", {"loaded": ["git"], "tools": ["git__log", "git__diff"]})
+        assert turn.names() == [*published, "git__log", "git__diff"]
+        del turn.messages[1:]
+        assert turn.names() == [*published, "git__log", "git__diff"]
+        turn.called("unload_toolset", {"unloaded": "git", "tools": ["git__log"]})
+        assert turn.names() == [*published, "git__diff"]
+        del turn.messages[1:]
+        assert turn.names() == [*published, "git__diff"]
+        turn.called("load_toolset", {"loaded": ["git"], "tools": ["git__log"]})
+        assert set(turn.names() or []) == {*published, "git__diff", "git__log"}
 
     def test_what_was_unloaded_is_gone_until_it_is_found_again(self, plugin: ModuleType, service: Service) -> None:
         turn = self.turn(plugin, service, "find_tools", "load_toolset", "unload_toolset", "run_tool")

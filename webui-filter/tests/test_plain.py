@@ -153,6 +153,29 @@ class TestConnections:
             "server:mcp:mcp": "/mcp",
         }
 
+    @pytest.mark.parametrize(
+        ("tool_id", "named", "path"),
+        [
+            ("server:mcp:sieve", "/", "/mcp"),
+            ("server:mcp:sieve", "/openapi.json", "/mcp"),
+            ("server:mcp:sieve", "/toolsets/mail/", "/toolsets/mail/mcp"),
+            ("server:mcp:sieve", "/s/1/mcp?mode=message", "/s/1/mcp?mode=message"),
+            ("server:mcp:known", "/", "/toolsets/git/mcp"),
+            ("server:mcp:known", "/mcp", "/mcp"),
+            ("server:sieve", "/", "/"),
+        ],
+    )
+    def test_a_documents_path_for_an_mcp_connection_is_mended(
+        self, plugin: ModuleType, tool_id: str, named: str, path: str
+    ) -> None:
+        """Regression: with `/`, the service did not keep the selection for the list of tools, and nothing said so."""
+        assert plugin.path_over(tool_id, named, {"server:mcp:known": "/toolsets/git/mcp", "server:sieve": "/x"}) == path
+
+    def test_the_example_of_the_valve_is_right(self, plugin: ModuleType) -> None:
+        description = plugin.Filter.Valves.model_json_schema()["properties"]["connections"]["description"]
+        example = plugin.parse_connections(re.search("{.*?}", description)[0])  # type: ignore[index]
+        assert {plugin.path_over(tool_id, path, {}) == path for tool_id, path in example.items()} == {True}
+
 
 class TestFunctions:
     def test_owned_by_tool_id_alone(self, plugin: ModuleType) -> None:
@@ -222,6 +245,28 @@ class TestFunctions:
         ]
         assert plugin.called_functions(messages) == ["x", "y"]
         assert plugin.called_functions([{"tool_calls": [None, {"function": None}]}, None]) == []
+
+    @pytest.mark.parametrize(
+        ("arguments", "called"),
+        [
+            ('{"tool_name": "git__log", "params": "{}"}', ("git__log", "{}")),
+            ({"tool_name": "git__log", "params": {"path": "."}}, ("git__log", {"path": "."})),
+            ('{"tool_name": "git__log"}', ("git__log", None)),
+            ('{"tool_name": ""}', ("call_tool", '{"tool_name": ""}')),
+            ('{"tool_name": 7}', ("call_tool", '{"tool_name": 7}')),
+            ("{", ("call_tool", "{")),
+            ("[]", ("call_tool", "[]")),
+            (None, ("call_tool", None)),
+        ],
+    )
+    def test_called_through_open_webuis_own_search(
+        self, plugin: ModuleType, arguments: object, called: tuple[str, object]
+    ) -> None:
+        message = assistant("", {"id": "1", "function": {"name": "call_tool", "arguments": arguments}})
+        assert plugin.called_function(message["tool_calls"][0]) == called
+        assert plugin.tool_calls(message) == [("1", called[0])]
+        other = {"function": {"name": "x", "arguments": '{"tool_name": "git__log"}'}}
+        assert plugin.called_function(other)[0] == "x"
 
 
 class TestTheTurn:

@@ -21,13 +21,17 @@ pub fn contradictions(rules: &[PlacedRule]) -> Vec<RuleProblem> {
         .collect()
 }
 
-/// Patterns of callers that match no caller, such as a user's id without `user:`. A rule with no other pattern never applies.
+/// Patterns that match no caller, such as a user's id without `user:`, and groups that Open WebUI can't send. A rule with no other
+/// pattern never applies to them.
 pub fn unknown_callers(rules: &[PlacedRule]) -> Vec<RuleProblem> {
     let of_rule = |rule: &PlacedRule| {
         let unknown = rule.rule.principals.iter().filter(|pattern| !may_match_a_caller(pattern));
-        let reason = |pattern: &String| format!("`{pattern}` matches no caller: write key:NAME, user:ID, service-key, admin or anyone");
-        let problem = |pattern: &String| RuleProblem { place: rule.place, reason: reason(pattern) };
-        unknown.map(problem).collect::<Vec<RuleProblem>>()
+        let unknown =
+            unknown.map(|pattern| format!("`{pattern}` matches no caller: write key:NAME, user:ID, service-key, admin or anyone"));
+        // A comma in braces separates alternatives.
+        let split = rule.rule.groups.iter().filter(|group| group.contains(',') && !group.contains('{'));
+        let split = split.map(|group| format!("the group `{group}` has a comma, at which the groups that Open WebUI sends are separated"));
+        unknown.chain(split).map(|reason| RuleProblem { place: rule.place, reason }).collect::<Vec<RuleProblem>>()
     };
     rules.iter().flat_map(of_rule).collect()
 }

@@ -269,6 +269,7 @@ fn rules_without_effect_are_warned_about() {
             {"effect": "block", "tools": ["push"]},
             {"effect": "allow"},
             {"effect": "block", "tools": ["send"], "principals": ["bob@example.org", "user:bob"]},
+            {"effect": "block", "tools": ["log"], "groups": ["Sales, Zürich", "{Sales,Zürich}"]},
         ])),
     );
     let found: Vec<String> = warnings(&policy, &catalog()).iter().map(ToString::to_string).collect();
@@ -277,8 +278,10 @@ fn rules_without_effect_are_warned_about() {
         [
             "rule 1: it matches no current tool",
             "rule 5: `bob@example.org` matches no caller: write key:NAME, user:ID, service-key, admin or anyone",
+            "rule 6: the group `Sales, Zürich` has a comma, at which the groups that Open WebUI sends are separated",
             "rule 3: rule 2 says the same",
-            "rule 5: it is never reached: rule 4 matches everything"
+            "rule 5: it is never reached: rule 4 matches everything",
+            "rule 6: it is never reached: rule 4 matches everything"
         ]
     );
 }
