@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use parking_lot::RwLock;
 use secrecy::ExposeSecret;
@@ -75,6 +75,8 @@ struct Row {
     entry: Option<ServerEntry>,
     /// The reason why the secret values can't be read.
     fault: Option<String>,
+    /// When the secret values were stored. It stays if a service encrypts them again.
+    sealed_at: Option<SystemTime>,
     enabled: bool,
     restarts: u64,
 }
@@ -82,7 +84,7 @@ struct Row {
 impl Default for Row {
     /// A server of the servers file, as the file defines it.
     fn default() -> Self {
-        Self { entry: None, fault: None, enabled: true, restarts: 0 }
+        Self { entry: None, fault: None, sealed_at: None, enabled: true, restarts: 0 }
     }
 }
 
@@ -182,13 +184,14 @@ impl Servers {
             self.end_sign_ins(name).await?;
         }
         let since = self.rebuilds.listings();
+        let sealed_at = sealed.as_ref().map(|sealed| sealed.updated_at);
         let stored = StoredServer { name: name.clone(), entry: Some(Value::Object(entry.shown.clone())), enabled, restarts: 0, sealed };
         let overwrites = Overwrites::expecting(expected, known.as_ref());
         if !self.store.save_server(&stored, is_other, overwrites).await? {
             self.take_over().await?;
             return Err(ServerError::Changed(name.to_string()));
         }
-        let change = |row: &mut Row| *row = Row { entry: Some(entry), fault: None, enabled, restarts: row.restarts };
+        let change = |row: &mut Row| *row = Row { entry: Some(entry), fault: None, sealed_at, enabled, restarts: row.restarts };
         self.change_and_settle(one, name, (since, patience), change).await;
         Ok((is_new, warnings))
     }
@@ -267,7 +270,12 @@ impl Servers {
 
     /// Every change starts with this: what this service remembers may be older than the store.
     async fn take_over(&self) -> Result<(), StoreError> {
-        let StoredServers(rows) = StoredServers::load(self.store.as_ref(), self.keys.as_ref()).await?;
+        let StoredServers(mut rows) = StoredServers::load(self.store.as_ref(), self.keys.as_ref()).await?;
+        for (name, row) in &mut rows {
+            if let Some(former) = self.rows.read().get(name) {
+                row.keep_values(former);
+            }
+        }
         if rows != *self.rows.read() {
             self.apply(rows).await;
         }
@@ -361,7 +369,7 @@ impl Servers {
         };
         let values: Value = entry.secrets.iter().map(|(pointer, value)| (pointer.as_str(), value.as_str())).collect();
         let nonce = rand::random::<[u8; NONCE_BYTES]>();
-        Ok(Some(keys.seal(SecretPlace::of_entry(name), &values.to_string().into(), nonce, SystemTime::now())?))
+        Ok(Some(keys.seal(SecretPlace::of_entry(name), &values.to_string().into(), nonce, now())?))
     }
 
     fn known(&self, name: &ServerName) -> Option<KnownServer> {
@@ -404,16 +412,29 @@ impl Row {
             Value::Object(shown) => Some(ServerEntry { shown, secrets }),
             _ => None,
         });
-        Self { entry, fault, enabled: stored.enabled, restarts: stored.restarts }
+        let sealed_at = stored.sealed.map(|sealed| sealed.updated_at);
+        Self { entry, fault, sealed_at, enabled: stored.enabled, restarts: stored.restarts }
     }
 
-    fn entry_or_fault(&self) -> Option<Result<Value, String>> {
+    /// Keeps the secret values that this service knows, if it can't read the stored ones, but nobody has changed them: another service has
+    /// encrypted them with a key that this one doesn't have yet.
+    fn keep_values(&mut self, former: &Self) {
+        let (Some(entry), Some(known)) = (&mut self.entry, &former.entry) else { return };
+        if self.fault.is_some() && self.sealed_at == former.sealed_at && entry.shown == known.shown {
+            entry.secrets.clone_from(&known.secrets);
+        }
+    }
+
+    /// The entry to use, or the reason why there is none; and why the stored one can't be read, if the known one is used.
+    fn usable(&self) -> Option<(Result<Value, String>, Option<String>)> {
         let entry = self.entry.as_ref()?;
         let unreadable = |reason: &str| format!("its secret values can't be read ({reason}): save the entry again, with its values");
-        Some(match &self.fault {
-            Some(reason) => Err(unreadable(reason)),
-            None if entry.is_complete() => Ok(entry.whole()),
-            None => Err(unreadable("some are missing")),
+        let still_known =
+            |reason: &String| format!("{}. Until the next restart, it runs with the values that this service knows", unreadable(reason));
+        Some(if entry.is_complete() {
+            (Ok(entry.whole()), self.fault.as_ref().map(still_known))
+        } else {
+            (Err(unreadable(self.fault.as_deref().unwrap_or("some are missing"))), None)
         })
     }
 }
@@ -423,8 +444,17 @@ fn opened(keys: &SecretKeys, sealed: &SealedSecret) -> Result<BTreeMap<String, S
     serde_json::from_str(values.expose_secret()).map_err(|_| "they are damaged".to_owned())
 }
 
+/// The present time as precise as stores keep it, so that what was written is equal to what is read.
+fn now() -> SystemTime {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    UNIX_EPOCH + Duration::new(since.as_secs(), since.subsec_millis() * 1_000_000)
+}
+
 fn overrides(rows: &Rows) -> Vec<ServerOverride> {
-    let one = |(name, row): (&ServerName, &Row)| ServerOverride { name: name.clone(), entry: row.entry_or_fault(), enabled: row.enabled };
+    let one = |(name, row): (&ServerName, &Row)| {
+        let (entry, fault) = row.usable().map_or((None, None), |(entry, fault)| (Some(entry), fault));
+        ServerOverride { name: name.clone(), entry, fault, enabled: row.enabled }
+    };
     rows.iter().map(one).collect()
 }
 

@@ -32,6 +32,8 @@ pub struct ServerOverride {
     pub name: ServerName,
     /// The entry, or the reason why it can't be read. `None` if the servers file defines the server.
     pub entry: Option<Result<Value, String>>,
+    /// The reason why the stored entry can't be read, if `entry` is the one that was known before.
+    pub fault: Option<String>,
     pub enabled: bool,
 }
 
@@ -156,7 +158,7 @@ impl EntryRules<'_> {
                 Err(reason) => Err(reason.clone()),
             };
             let (server, error) = match read {
-                Ok((server, _)) => (Some(server), None),
+                Ok((server, _)) => (Some(server), set.fault.clone()),
                 Err(reason) => (None, Some(reason)),
             };
             merged.known.push(KnownServer { name: set.name.clone(), managed_by: ManagedBy::Api, enabled: set.enabled, error });
@@ -300,7 +302,8 @@ mod tests {
         let settings = settings(false);
         let rules = rules(&settings);
         let read = |name: &str| rules.read(&name.into(), &json!({"url": "https://file.example"})).unwrap().0;
-        let set = |name: &str, entry: Option<Result<Value, String>>, enabled| ServerOverride { name: name.into(), entry, enabled };
+        let set =
+            |name: &str, entry: Option<Result<Value, String>>, enabled| ServerOverride { name: name.into(), entry, fault: None, enabled };
         let entry = || Some(Ok(json!({"url": "https://api.example"})));
         let overrides = [
             set("a", entry(), true),
@@ -310,10 +313,11 @@ mod tests {
             set("e", Some(Err("unreadable".to_owned())), true),
             set("f", Some(Ok(json!({"command": "x"}))), true),
             set("gone", None, false),
+            ServerOverride { fault: Some("sealed anew".to_owned()), ..set("known", entry(), true) },
         ];
         let merged = rules.merge(&[read("a"), read("b")], &overrides);
         let names: Vec<&str> = merged.servers.iter().map(|server| server.name.as_str()).collect();
-        assert_eq!(names, ["a", "c"]);
+        assert_eq!(names, ["a", "c", "known"]);
         assert_eq!(merged.servers[0].differences(&read("a")), Vec::<&str>::new());
         let known: Vec<_> =
             merged.known.iter().map(|known| (known.name.as_str(), known.managed_by, known.enabled, known.error.is_some())).collect();
@@ -325,6 +329,7 @@ mod tests {
             ("d", api, false, false),
             ("e", api, true, true),
             ("f", api, true, true),
+            ("known", api, true, true),
         ];
         assert_eq!(known, expected);
     }

@@ -32,8 +32,13 @@ mod contract_on_a_cluster {
 }
 
 /// Waits long for answers and not at all for anything else.
-const PATIENT: Timing =
-    Timing { search: LONG, first_pause: Duration::from_millis(5), longest_pause: Duration::from_millis(50), idle: Duration::from_hours(1) };
+const PATIENT: Timing = Timing {
+    search: LONG,
+    first_pause: Duration::from_millis(5),
+    longest_pause: Duration::from_millis(50),
+    idle: Duration::from_hours(1),
+    renewal: Duration::from_hours(1),
+};
 
 fn options(nodes: &[&Node]) -> RemoteIndexOptions {
     RemoteIndexOptions {
@@ -44,6 +49,15 @@ fn options(nodes: &[&Node]) -> RemoteIndexOptions {
         timing: PATIENT,
         progress: Arc::new(|_| ()),
     }
+}
+
+/// Whether a replica marks the collection that it searches with this alias.
+fn is_mark(alias: &str) -> bool {
+    alias.starts_with("test_contract-model_8_used_by_")
+}
+
+fn client(node: &Node) -> Qdrant {
+    Qdrant::from_url(node.url().as_str().trim_end_matches('/')).skip_compatibility_check().build().unwrap()
 }
 
 fn open(nodes: &[&Node]) -> Index {
@@ -249,7 +263,7 @@ async fn replicas_with_the_same_tools_build_once() {
     let mut documents = collection(300, 8);
     documents.reverse();
     replace(&second, 8, documents.clone()).await;
-    assert_eq!((other.behaviour.calls("upsert"), other.behaviour.calls("create"), other.behaviour.calls("update_aliases")), (0, 0, 0));
+    assert_eq!((other.behaviour.calls("upsert"), other.behaviour.calls("create"), other.behaviour.calls("update_aliases")), (0, 0, 1));
     let query = [Random(5).text(8)];
     assert_matches_definition(&search(&second, &query, 10).await, &documents, |_| true, &query, 10);
     let found = answer_as(&second, &query, &Visibility::default(), 10).await;
@@ -286,7 +300,7 @@ async fn a_half_built_collection_is_completed_by_whoever_comes_next() {
     let second = open(&[&other]);
     replace(&second, 8, collection(300, 8)).await;
     assert_eq!(other.behaviour.calls("create"), 0);
-    assert_eq!(storage.names(), storage.aliases().into_values().collect::<Vec<_>>());
+    assert_eq!((storage.names().len(), storage.aliases().len()), (1, 2));
     let query = [Random(5).text(8)];
     assert_matches_definition(&search(&second, &query, 10).await, &collection(300, 8), |_| true, &query, 10);
 }
@@ -312,7 +326,7 @@ async fn a_collection_without_its_field_indexes_gets_them_from_whoever_comes_nex
 async fn the_alias_moves_on_and_old_collections_go_but_only_ours() {
     let storage = Storage::new();
     let node = Node::start(&storage);
-    let client = Qdrant::from_url(node.url().as_str().trim_end_matches('/')).skip_compatibility_check().build().unwrap();
+    let client = client(&node);
     for name in ["somebody-elses", "test_backup", "test_contract-model_8_v2_backup"] {
         let mut vectors = SparseVectorsConfigBuilder::default();
         vectors.add_named_vector_params("words", SparseVectorParamsBuilder::default());
@@ -326,7 +340,8 @@ async fn the_alias_moves_on_and_old_collections_go_but_only_ours() {
         let aliases = storage.aliases();
         let target = aliases["test_contract-model_8"].clone();
         assert!(target.starts_with("test_contract-model_8_v2_") && Some(&target) != former.as_ref());
-        assert_eq!(aliases.len(), 2);
+        let marks: Vec<_> = aliases.iter().filter(|(alias, _)| is_mark(alias)).map(|(_, collection)| collection).collect();
+        assert_eq!((aliases.len(), marks), (3, vec![&target]));
         eventually("four collections", async || storage.names().len() == 4).await;
         assert!(storage.names().contains(&target));
         former = Some(target);
@@ -338,9 +353,10 @@ async fn the_alias_moves_on_and_old_collections_go_but_only_ours() {
 async fn a_replica_whose_collection_another_one_removed_sees_no_gap() {
     let storage = Storage::new();
     let node = Node::start(&storage);
-    let (one, other) = (open(&[&node]), open_with(&[&node], Timing { idle: Duration::ZERO, ..PATIENT }));
+    let (one, other) = (open(&[&node]), open(&[&node]));
     let (older, newer) = (collection(60, 8), collection(61, 8));
     replace(&one, 8, older.clone()).await;
+    let of_one = storage.names().remove(0);
     let searches = {
         let one = Arc::clone(&one);
         tokio::spawn(async move {
@@ -354,6 +370,7 @@ async fn a_replica_whose_collection_another_one_removed_sees_no_gap() {
         })
     };
     replace(&other, 8, newer).await;
+    client(&node).delete_collection(of_one).await.unwrap();
     soon(searches).await.unwrap();
     assert_eq!(storage.names().len(), 1);
     // And it gets its own again.
@@ -361,6 +378,54 @@ async fn a_replica_whose_collection_another_one_removed_sees_no_gap() {
     assert_eq!(storage.names().len(), 2);
     let query = [Random(5).text(8)];
     assert_matches_definition(&search_as(&one, &query, &Visibility::default(), 10).await, &older, |_| true, &query, 10);
+}
+
+/// Regression test: replicas with different tools removed each other's collections again and again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn replicas_with_different_tools_keep_their_collections() {
+    let storage = Storage::new();
+    let node = Node::start(&storage);
+    let hasty = Timing { idle: Duration::ZERO, ..PATIENT };
+    let (one, other) = (open_with(&[&node], hasty), open_with(&[&node], hasty));
+    replace(&one, 8, collection(60, 8)).await;
+    let of_one = storage.names().remove(0);
+    let mut former = None;
+    for documents in 61..64 {
+        replace(&other, 8, collection(documents, 8)).await;
+        let of_other = storage.aliases()["test_contract-model_8"].clone();
+        eventually("its former collection is gone", async || !former.iter().any(|former| storage.names().contains(former))).await;
+        assert!(storage.names().contains(&of_one) && storage.names().contains(&of_other));
+        former = Some(of_other);
+    }
+    // And the other way round.
+    replace(&one, 8, collection(70, 8)).await;
+    eventually("the first collection is gone", async || !storage.names().contains(&of_one)).await;
+    assert!(storage.names().contains(&former.unwrap()) && storage.names().len() == 2);
+    for index in [&one, &other] {
+        assert!(!search(index, &[Random(5).text(8)], 10).await.is_empty());
+    }
+    assert_eq!(node.behaviour.calls("create"), 5, "nothing had to be built again");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_collection_of_a_stopped_replica_goes_when_its_mark_has_expired() {
+    let storage = Storage::new();
+    let node = Node::start(&storage);
+    replace(&open(&[&node]), 8, collection(60, 8)).await;
+    let of_stopped = storage.names().remove(0);
+    let mark = storage.aliases().into_keys().find(|alias| is_mark(alias)).unwrap();
+    let outdated = format!("{}_1000", mark.rsplit_once('_').unwrap().0);
+    let client = client(&node);
+    client.delete_alias(mark).await.unwrap();
+    client.create_alias(CreateAliasBuilder::new(of_stopped.as_str(), outdated.as_str())).await.unwrap();
+    let index = open_with(&[&node], Timing { idle: Duration::ZERO, renewal: Duration::from_millis(10), ..PATIENT });
+    replace(&index, 8, collection(61, 8)).await;
+    eventually("only the new one is left", async || storage.names().len() == 1 && storage.aliases().len() == 2).await;
+    assert!(!storage.names().contains(&of_stopped) && !storage.aliases().contains_key(&outdated));
+    // A mark is renewed.
+    let mark = storage.aliases().into_keys().find(|alias| is_mark(alias)).unwrap();
+    client.delete_alias(mark.as_str()).await.unwrap();
+    eventually("the mark is there again", async || storage.aliases().contains_key(&mark)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -405,7 +470,7 @@ async fn the_service_lives_through_the_death_of_its_cluster() {
     let ready = running.settled().await;
     assert_eq!(ready["index"]["qdrant"], json!({"nodes": 1, "answering": 1, "searched": true}));
     assert!(!running.folder.path().join("data/index").exists(), "nothing is kept beside the cluster");
-    assert_eq!(storage.aliases().len(), 1);
+    assert_eq!(storage.aliases().len(), 2);
 
     let search = json!({"queries": ["what time is it in Tokyo"], "limit": 3});
     let (_, found) = running.post("/v1/tools/search", &search).await;

@@ -96,6 +96,21 @@ async fn state(service: &Running) -> (u64, String) {
     (header("x-toolsieve-state").parse().unwrap(), header("x-toolsieve-replica"))
 }
 
+/// Regression test: a key whose name another service gave away at the same moment was refused with 500.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_services_never_give_one_name_to_two_keys() {
+    let name = schema();
+    let (one, two) = (start(on(&name), None).await, start(on(&name), None).await);
+    for round in 0..5 {
+        let body = json!({"name": format!("key-{round}")});
+        let create = async |service: &Running| administer(service, Method::POST, "/v1/admin/keys", &body).await.0;
+        let (first, second) = tokio::join!(create(&one), create(&two));
+        let mut statuses = [first, second];
+        statuses.sort_unstable();
+        assert_eq!(statuses, [StatusCode::CREATED, StatusCode::CONFLICT], "{round}");
+    }
+}
+
 /// Keys, rules, toolsets, overrides, search texts, servers and approvals apply in every service, not only in the one that stored them.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_change_applies_in_every_service() {

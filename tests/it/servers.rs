@@ -315,6 +315,42 @@ async fn secret_values_are_sent_and_never_shown() {
     assert_eq!(sent(&service).await, "hush-hush");
 }
 
+/// Regression test: a replica with a new encryption key encrypted all values again, and with the next change of any server, the
+/// replicas that didn't have this key yet dropped servers that were connected.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_runs_on_if_another_replica_has_encrypted_its_values_with_another_key() {
+    use sqlx::Connection as _;
+    let (server, other) = (HttpServer::start(&["headers"]), HttpServer::start(&["list=mail"]));
+    let service = start(&[("TOOLSIEVE_SECRETS_KEY", SECRETS_KEY)]).await;
+    let mut hub = entry(&server);
+    hub["headers"] = json!({"X-Team": "hush-hush"});
+    assert_eq!(put(&service, "hub", &hub).await.0, StatusCode::CREATED);
+    let file = service.folder.path().join("data/toolsieve.db");
+    let store = async |change: &'static str| {
+        let mut database = sqlx::SqliteConnection::connect(file.to_str().unwrap()).await.unwrap();
+        let changed = sqlx::query(change).execute(&mut database).await.unwrap();
+        assert_eq!(changed.rows_affected(), 1);
+        database.close().await.unwrap();
+    };
+    let state = async || {
+        let (_, ready) = service.get("/readyz").await;
+        ready["servers"].as_array().unwrap().iter().find(|server| server["server"] == "hub").cloned()
+    };
+    store("UPDATE secret SET key_id = 'new'").await;
+    assert_eq!(put(&service, "mail", &entry(&other)).await.0, StatusCode::CREATED);
+    assert_eq!(service.post("/hub/request_headers", &json!({})).await.1["x-team"], "hush-hush");
+    let hub = state().await.unwrap();
+    assert_eq!(hub["phase"], "connected", "{hub}");
+    assert!(hub["error"].as_str().unwrap().contains("another key, new"), "{hub}");
+    let (_, view) = administer(&service, Method::GET, &path("hub"), &Value::Null).await;
+    assert_eq!(view["error"], hub["error"], "{view}");
+
+    // A value that was changed there is another one.
+    store("UPDATE secret SET updated_at = updated_at + 1").await;
+    assert_eq!(delete(&service, "mail").await, StatusCode::NO_CONTENT);
+    eventually("the server is gone", async || state().await.is_none() && !has(&service, "hub").await).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_users_stored_goes_with_the_server_or_its_address() {
     let (server, other) = (HttpServer::start(&["headers"]), HttpServer::start(&["headers"]));

@@ -107,12 +107,15 @@ impl ChatSet {
         dropped
     }
 
-    /// Merges with a set that another process has stored: its tools in its order, then the tools that only this set has.
-    pub fn merge_into(&mut self, stored: Self) {
+    /// Merges with a set that another process has stored: its tools in its order, then the tools that only this process has added. Both
+    /// sets were made from `base`. A tool that one of them has removed goes, unless the other has called it for the first time since.
+    pub fn merge_into(&mut self, stored: Self, base: &Self) {
         let ours = std::mem::replace(self, stored);
+        self.tools.retain(|entry| ours.contains(&entry.tool) || !base.tools.contains(entry));
         for entry in ours.tools {
             match self.tools.iter_mut().find(|known| known.tool == entry.tool) {
                 Some(known) => known.called |= entry.called,
+                None if base.tools.contains(&entry) => {}
                 None => self.tools.push(entry),
             }
         }
@@ -226,9 +229,40 @@ mod tests {
         let (mut ours, mut stored) = (ChatSet::default(), ChatSet::default());
         ours.update(&ids(&["a", "b"]), &[], 24);
         stored.update(&ids(&["a", "c"]), &ids(&["a"]), 24);
-        ours.merge_into(stored);
+        ours.merge_into(stored, &ChatSet::default());
         assert_eq!(names(&ours), ["a", "c", "b"]);
         assert!(ours.tools()[0].called && !ours.tools()[2].called);
+    }
+
+    /// Regression test: a message at one replica restored the tools that another replica had just unloaded.
+    #[test]
+    fn what_one_of_two_sets_has_removed_stays_removed() {
+        let mut base = ChatSet::default();
+        base.update(&ids(&["a", "b", "c"]), &ids(&["a"]), 24);
+        let (mut ours, mut stored) = (base.clone(), base.clone());
+        ours.update(&ids(&["new here"]), &[], 24);
+        ours.remove(&ids(&["c"]).into_iter().collect());
+        stored.update(&ids(&["new there"]), &[], 24);
+        stored.remove(&ids(&["a", "b"]).into_iter().collect());
+        ours.merge_into(stored.clone(), &base);
+        assert_eq!(names(&ours), ["new there", "new here"]);
+        let merged = ours.clone();
+        ours.merge_into(stored.clone(), &stored);
+        assert_eq!(ours, merged, "without news, nothing changes");
+    }
+
+    #[test]
+    fn a_first_call_outweighs_a_removal_by_the_other() {
+        let mut base = ChatSet::default();
+        base.update(&ids(&["a", "b"]), &[], 24);
+        let (mut ours, mut stored) = (base.clone(), base.clone());
+        ours.update(&[], &ids(&["a"]), 24);
+        ours.remove(&ids(&["b"]).into_iter().collect());
+        stored.update(&[], &ids(&["b"]), 24);
+        stored.remove(&ids(&["a"]).into_iter().collect());
+        ours.merge_into(stored, &base);
+        assert_eq!(names(&ours), ["b", "a"]);
+        assert!(ours.tools().iter().all(|entry| entry.called));
     }
 
     #[test]

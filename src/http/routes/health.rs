@@ -59,7 +59,7 @@ described! {
         tools: usize,
         /// Number of listed tools that could not be read; absent if there are none. The log contains the reasons.
         left_out unless "no": usize,
-        /// The error of the last attempt to connect.
+        /// The error of the last attempt to connect, or the reason why a stored entry can't be read.
         error: Option<String>,
         /// The MCP version that the service and the server have agreed on.
         protocol: Option<String>,

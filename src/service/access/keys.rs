@@ -237,8 +237,7 @@ impl Keys {
         let hash = api_key::hash(&secret);
         let (created_at, revoked_at, last_used_at) = (now, None, None);
         let key = ApiKey { id, name, hash, servers, toolsets, groups, trusted, role, created_at, expires_at, revoked_at, last_used_at };
-        self.save(key.clone()).await?;
-        Ok((key, secret))
+        if self.save(&key).await? { Ok((key, secret)) } else { Err(KeyError::NameTaken) }
     }
 
     /// Replaces the secret of a key, and optionally its expiry. The former secret stops working.
@@ -261,8 +260,7 @@ impl Keys {
         }
         let secret = api_key::compose(id, &rand::random::<[u8; SECRET_BYTES]>());
         key.hash = api_key::hash(&secret);
-        self.save(key.clone()).await?;
-        Ok((key, secret))
+        if self.save(&key).await? { Ok((key, secret)) } else { Err(KeyError::NameTaken) }
     }
 
     /// Revokes a key permanently and deletes everything stored under its name, unless a key in a file has the same name.
@@ -316,7 +314,7 @@ impl Keys {
         for key in self.list() {
             if expired_before(&key, time) && key.managed_by() == ManagedBy::Api && self.is_name_in_file(&key.name) {
                 // Unlike an expired key, a revoked one leaves the data under its name, which belongs to the key in the file.
-                self.save(ApiKey { revoked_at: key.expires_at, ..key }).await?;
+                self.save(&ApiKey { revoked_at: key.expires_at, ..key }).await?;
             }
         }
         let gone = self.store.forget_keys_ended_before(time).await?;
@@ -341,10 +339,13 @@ impl Keys {
         self.table.load().by_id.get(id).map(|entry| entry.key()).ok_or(KeyError::NotFound)
     }
 
-    async fn save(&self, key: ApiKey) -> Result<(), StoreError> {
-        self.store.save_api_key(&key).await?;
-        self.take(&key);
-        Ok(())
+    /// Returns whether the key is stored. Otherwise another service has just added one with its name.
+    async fn save(&self, key: &ApiKey) -> Result<bool, StoreError> {
+        let is_saved = self.store.save_api_key(key).await?;
+        if is_saved {
+            self.take(key);
+        }
+        Ok(is_saved)
     }
 
     fn take(&self, key: &ApiKey) {

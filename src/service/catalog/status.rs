@@ -8,6 +8,7 @@ use serde::Serialize;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
+use crate::domain::access::management::ManagedBy;
 use crate::domain::catalog::tool::ServerName;
 use crate::service::catalog::current::CurrentCatalog;
 use crate::service::catalog::definitions::{DefinitionCounts, Definitions};
@@ -164,9 +165,14 @@ impl Status {
     /// Checks all components. `for_stranger`: uses the cached check of the store.
     pub(crate) async fn readiness(&self, for_stranger: bool) -> Readiness {
         let mut servers = self.servers.states();
+        let known = self.reload.known();
         for state in &mut servers {
             if let Some(reason) = (self.sign_in_fault)(&state.server) {
                 state.error = Some(reason);
+            }
+            if state.error.is_none() {
+                let added = known.iter().find(|known| known.name == state.server && known.managed_by == ManagedBy::Api);
+                state.error = added.and_then(|added| added.error.clone());
             }
         }
         let attempted = servers.iter().all(|state| state.phase != ServerPhase::Starting);

@@ -81,10 +81,11 @@ service! {
         async fn update_aliases(&self, request: Request<ChangeAliases>) -> Answer<CollectionOperationResponse> {
             self.behaviour.admit(&request, "update_aliases").await?;
             for operation in request.into_inner().actions {
-                let Some(Action::CreateAlias(create)) = operation.action else {
-                    return Err(Status::unimplemented("an operation on aliases"));
-                };
-                self.storage.point(create.alias_name, create.collection_name)?;
+                match operation.action {
+                    Some(Action::CreateAlias(create)) => self.storage.point(create.alias_name, create.collection_name)?,
+                    Some(Action::DeleteAlias(delete)) => self.storage.unpoint(&delete.alias_name),
+                    _ => return Err(Status::unimplemented("an operation on aliases")),
+                }
             }
             Ok(done())
         }

@@ -151,6 +151,12 @@ impl Storage {
         Ok(())
     }
 
+    /// Removes an alias, if it is there.
+    pub(super) fn unpoint(&self, alias: &str) {
+        self.aliases.lock().unwrap().remove(alias);
+        self.save();
+    }
+
     pub(super) fn index(&self, name: &str, field: &str, kind: api::FieldType) -> Result<(), Status> {
         self.collection(name)?.index(field, kind)?;
         self.save();

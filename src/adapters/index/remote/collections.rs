@@ -3,12 +3,15 @@
 //! The name of a collection contains the hash of its contents. So if several replicas have the same tools, one builds the
 //! collection and the others find it. A replica searches the collection of its own contents by name. The alias points to the
 //! collection completed last, for people and for replicas whose collection is gone.
+//!
+//! Replicas don't know each other. So each marks the collection that it searches with a second alias, which contains the replica and the
+//! hour. Collections with such a mark stay. Marks that are no longer renewed expire.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use qdrant_client::qdrant::{
-    CountPointsBuilder, CreateAliasBuilder, CreateFieldIndexCollectionBuilder, DeleteCollectionBuilder, FieldType, PointStruct,
-    UpsertPointsBuilder,
+    AliasDescription, CountPointsBuilder, CreateAliasBuilder, CreateFieldIndexCollectionBuilder, DeleteCollectionBuilder, FieldType,
+    PointStruct, UpsertPointsBuilder,
 };
 use tokio::time::{Instant, sleep};
 
@@ -27,6 +30,10 @@ const BATCH: usize = 128;
 /// Maximum number of times that the points of a finished build are counted until all nodes have them.
 const COUNTS: u32 = 10;
 const BETWEEN_COUNTS: Duration = Duration::from_millis(100);
+/// What separates the name of the alias from the replica, in a mark.
+const USED_BY: &str = "_used_by_";
+/// Number of hours for which a mark is valid after its own hour.
+const MARKED: u64 = 1;
 
 /// The names of the collection and the alias for given contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +50,22 @@ impl Names {
         let hash = contents.fingerprint.to_string();
         let collection = format!("{alias}_v{SCHEMA}_{}", &hash[..HASH_LENGTH]);
         Self { alias, collection }
+    }
+
+    /// The alias with which a replica marks its collection.
+    fn mark(&self, replica: &str, hour: u64) -> String {
+        format!("{}{USED_BY}{replica}_{hour}", self.alias)
+    }
+
+    /// The replica and the hour of a mark; `None` for other aliases.
+    fn marked<'a>(&self, alias: &'a str) -> Option<(&'a str, u64)> {
+        let (replica, hour) = alias.strip_prefix(self.alias.as_str())?.strip_prefix(USED_BY)?.rsplit_once('_')?;
+        Some((replica, hour.parse().ok()?))
+    }
+
+    /// Whether a collection with this alias is in use.
+    fn keeps(&self, alias: &str, hour: u64) -> bool {
+        alias == self.alias || self.marked(alias).is_some_and(|(_, marked)| marked.saturating_add(MARKED) >= hour)
     }
 
     /// Whether a collection was built for the same alias, by this or another release.
@@ -73,14 +96,15 @@ fn plain(model: &str) -> String {
     format!("{replaced}-{}", Fingerprint::of_text(model).digits(8))
 }
 
-/// Ensures that the cluster has a complete collection of these contents and that the alias points to it. Writes nothing if
-/// that is already so. If another replica builds at the same time, both write the same.
+/// Ensures that the cluster has a complete collection of these contents, that the replica has marked it and that the alias points to
+/// it. Writes nothing if that is already so. If another replica builds at the same time, both write the same.
 ///
 /// # Errors
 /// [`IndexError::Qdrant`]. The next attempt, on any replica, completes a partial build.
 pub(super) async fn ensure(
     nodes: &Nodes,
     names: &Names,
+    replica: &str,
     contents: &CanonicalContents,
     spread: Spread,
     progress: &(dyn Fn(IndexProgress) + Send + Sync),
@@ -104,6 +128,7 @@ pub(super) async fn ensure(
         complete(nodes, &names.collection, points).await.map_err(|fault| fault.during("find all of its points"))?;
         progress(IndexProgress::Finished);
     }
+    mark(nodes, names, replica).await.map_err(|fault| fault.during("mark its collection"))?;
     point_alias(nodes, names).await.map_err(|fault| fault.during("switch its alias"))
 }
 
@@ -158,24 +183,47 @@ async fn complete(nodes: &Nodes, collection: &str, total: usize) -> Result<(), F
 
 /// Moves the alias to the new collection in one operation, so that readers see no gap.
 async fn point_alias(nodes: &Nodes, names: &Names) -> Result<(), Fault> {
-    if alias_target(nodes, &names.alias).await?.as_deref() == Some(&names.collection) {
-        return Ok(());
+    let is_there = |known: &AliasDescription| known.alias_name == names.alias && known.collection_name == names.collection;
+    if aliases(nodes).await?.iter().any(is_there) { Ok(()) } else { create_alias(nodes, names, &names.alias).await }
+}
+
+/// Marks a collection as used by a replica, and removes the replica's former mark and expired ones.
+pub(super) async fn mark(nodes: &Nodes, names: &Names, replica: &str) -> Result<(), Fault> {
+    let (hour, known) = (this_hour(), aliases(nodes).await?);
+    let mark = names.mark(replica, hour);
+    if !known.iter().any(|known| known.alias_name == mark && known.collection_name == names.collection) {
+        create_alias(nodes, names, &mark).await?;
     }
-    let request = &CreateAliasBuilder::new(names.collection.as_str(), names.alias.as_str()).build();
+    let is_over = |alias: &str| names.marked(alias).is_some_and(|(marked_by, _)| marked_by == replica || !names.keeps(alias, hour));
+    for AliasDescription { alias_name, .. } in known.iter().filter(|known| known.alias_name != mark && is_over(&known.alias_name)) {
+        let alias = alias_name.as_str();
+        nodes.call(Instant::now() + CALL, |client| async move { client.delete_alias(alias).await }).await?;
+    }
+    Ok(())
+}
+
+async fn create_alias(nodes: &Nodes, names: &Names, alias: &str) -> Result<(), Fault> {
+    let request = &CreateAliasBuilder::new(names.collection.as_str(), alias).build();
     nodes.call(Instant::now() + CALL, |client| async move { client.create_alias(request.clone()).await }).await.map(drop)
 }
 
-async fn alias_target(nodes: &Nodes, alias: &str) -> Result<Option<String>, Fault> {
+async fn aliases(nodes: &Nodes) -> Result<Vec<AliasDescription>, Fault> {
     let answer = nodes.call(Instant::now() + CALL, |client| async move { client.list_aliases().await }).await?;
-    Ok(answer.aliases.into_iter().find(|known| known.alias_name == alias).map(|known| known.collection_name))
+    Ok(answer.aliases)
 }
 
-/// This alias's collections, except the one to which it points.
+/// The number of hours since 1970.
+fn this_hour() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs() / 3_600
+}
+
+/// This alias's collections to which neither the alias nor a valid mark points.
 pub(super) async fn idle(nodes: &Nodes, names: &Names) -> Result<Vec<String>, Fault> {
     let collections = nodes.call(Instant::now() + CALL, |client| async move { client.list_collections().await }).await?;
-    let target = alias_target(nodes, &names.alias).await?;
-    let names = collections.collections.into_iter().map(|collection| collection.name).filter(|name| names.is_sibling(name));
-    Ok(names.filter(|name| Some(name) != target.as_ref()).collect())
+    let (hour, aliases) = (this_hour(), aliases(nodes).await?);
+    let is_used = |name: &str| aliases.iter().any(|known| known.collection_name == name && names.keeps(&known.alias_name, hour));
+    let found = collections.collections.into_iter().map(|collection| collection.name).filter(|name| names.is_sibling(name));
+    Ok(found.filter(|name| !is_used(name)).collect())
 }
 
 pub(super) async fn remove(nodes: &Nodes, collection: &str) -> Result<(), Fault> {
@@ -214,6 +262,20 @@ mod tests {
             format!("{}0", ours.collection),
         ] {
             assert!(!ours.is_sibling(&other), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_mark_is_valid_until_the_end_of_the_next_hour() {
+        let ours = names("minilm-l6", 384);
+        let mark = ours.mark("00ff", 500);
+        assert_eq!(mark, "toolsieve_minilm-l6_384_used_by_00ff_500");
+        assert_eq!(ours.marked(&mark), Some(("00ff", 500)));
+        assert_eq!([499, 500, 501, 502].map(|hour| ours.keeps(&mark, hour)), [true, true, true, false]);
+        assert!(ours.keeps(&ours.alias, u64::MAX) && !ours.is_sibling(&mark));
+        let others = [names("minilm-l6", 768).mark("00ff", 500), ours.collection.clone(), format!("{}_used_by_somebody", ours.alias)];
+        for other in others {
+            assert!(ours.marked(&other).is_none() && !ours.keeps(&other, 500), "{other}");
         }
     }
 

@@ -63,6 +63,8 @@ pub struct Timing {
     pub longest_pause: Duration,
     /// How long a collection without an alias is kept, because other replicas may still search it.
     pub idle: Duration,
+    /// How often the mark of the current collection is renewed, several times per hour.
+    pub renewal: Duration,
 }
 
 impl Default for Timing {
@@ -72,6 +74,7 @@ impl Default for Timing {
             first_pause: Duration::from_millis(500),
             longest_pause: Duration::from_secs(5),
             idle: Duration::from_mins(2),
+            renewal: Duration::from_mins(15),
         }
     }
 }
@@ -87,6 +90,8 @@ pub struct RemoteIndex {
 struct Shared {
     nodes: Nodes,
     prefix: String,
+    /// The name of this process in the marks of its collections.
+    replica: String,
     spread: Spread,
     timing: Timing,
     progress: Arc<dyn Fn(IndexProgress) + Send + Sync>,
@@ -164,6 +169,7 @@ impl RemoteIndex {
         let shared = Shared {
             nodes,
             prefix: options.prefix,
+            replica: format!("{:016x}", rand::random::<u64>()),
             spread: options.spread,
             timing: options.timing,
             progress: options.progress,
@@ -172,7 +178,9 @@ impl RemoteIndex {
             builder: Mutex::default(),
             signals,
         };
-        Ok(Arc::new(Self { shared: Arc::new(shared) }))
+        let shared = Arc::new(shared);
+        tokio::spawn(Shared::renew(Arc::downgrade(&shared), options.timing.renewal));
+        Ok(Arc::new(Self { shared }))
     }
 }
 
@@ -223,12 +231,29 @@ impl Shared {
         self.latest.store(Arc::clone(&documents));
         let names = Names::of(&self.prefix, &contents);
         self.signals.is_outdated.store(true, Ordering::Relaxed);
-        collections::ensure(&self.nodes, &names, &contents, self.spread, &*self.progress).await?;
+        collections::ensure(&self.nodes, &names, &self.replica, &contents, self.spread, &*self.progress).await?;
         self.signals.is_outdated.store(false, Ordering::Relaxed);
         let fingerprint = contents.fingerprint;
         self.current.store(Some(Arc::new(Collection { names: names.clone(), fingerprint, documents, is_lost: AtomicBool::new(false) })));
         self.collect_later(names).await;
         Ok(())
+    }
+
+    /// Renews the mark of the current collection from time to time, and looks for collections whose marks have expired.
+    async fn renew(shared: Weak<Self>, pause: Duration) {
+        loop {
+            sleep(pause).await;
+            let Some(shared) = shared.upgrade() else { return };
+            let _building = shared.builder.lock().await;
+            let Some(current) = shared.current.load_full().filter(|current| !current.is_lost.load(Ordering::Relaxed)) else { continue };
+            match collections::mark(&shared.nodes, &current.names, &shared.replica).await {
+                Ok(()) => shared.collect_later(current.names.clone()).await,
+                Err(fault) => {
+                    let collection = &current.names.collection;
+                    tracing::warn!(collection, "could not mark the collection as used: Qdrant {}", fault.words());
+                }
+            }
+        }
     }
 
     /// Schedules the removal of collections without an alias. A collection is removed after a pause if it still has no alias.
@@ -283,7 +308,8 @@ impl Shared {
         };
         if found.as_ref().is_err_and(|fault| *fault == Fault::NotFound) {
             if !current.is_lost.swap(true, Ordering::Relaxed) {
-                tracing::warn!(collection = current.names.collection, "Qdrant has lost the index; rebuilding it");
+                let collection = &current.names.collection;
+                tracing::warn!(collection, "Qdrant has lost the index, or another replica has removed it; rebuilding it");
                 self.signals.needed.notify_one();
             }
             // The collection last completed by another replica has nearly the same contents. If another release built it, it may

@@ -21,7 +21,7 @@ impl KeyStore for SqlStore {
         self.read_all("read the API keys", query.fetch_all(self.readers()), |row| read(&row)).await
     }
 
-    async fn save_api_key(&self, key: &ApiKey) -> Result<(), StoreError> {
+    async fn save_api_key(&self, key: &ApiKey) -> Result<bool, StoreError> {
         self.mark().await?;
         self.durable("save an API key", || async move |writer: &mut DbConnection| save(writer, key).await).await
     }
@@ -67,31 +67,32 @@ impl KeyStore for SqlStore {
     }
 }
 
-/// Stores a key. A key that another service has revoked meanwhile stays revoked.
-async fn save(writer: &mut DbConnection, key: &ApiKey) -> Result<(), sqlx::Error> {
-    sqlx::query(
-        "INSERT INTO api_key (id, name, hash, servers, toolsets, key_groups, trusted, role, created_at, expires_at, revoked_at, \
-         last_used_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) \
-         ON CONFLICT (id) DO UPDATE SET name = excluded.name, hash = excluded.hash, servers = excluded.servers, \
-         toolsets = excluded.toolsets, key_groups = excluded.key_groups, trusted = excluded.trusted, role = excluded.role, \
-         created_at = excluded.created_at, expires_at = excluded.expires_at, revoked_at = coalesce(api_key.revoked_at, excluded.revoked_at), \
-         last_used_at = excluded.last_used_at",
-    )
-    .bind(key.id.as_str())
-    .bind(&key.name)
-    .bind(&key.hash.as_bytes()[..])
-    .bind(key.servers.as_ref().map(to_json).transpose()?)
-    .bind(key.toolsets.as_ref().map(to_json).transpose()?)
-    .bind(to_json(&key.groups)?)
-    .bind(key.trusted)
-    .bind(key.role.map(KeyRole::name))
-    .bind(to_millis(key.created_at))
-    .bind(key.expires_at.map(to_millis))
-    .bind(key.revoked_at.map(to_millis))
-    .bind(key.last_used_at.map(to_millis))
-    .execute(writer)
-    .await
-    .map(drop)
+/// Stores a key, unless another unrevoked key has its name, which another service may have added at the same moment. Returns whether it is
+/// stored. A key that another service has revoked meanwhile stays revoked.
+async fn save(writer: &mut DbConnection, key: &ApiKey) -> Result<bool, sqlx::Error> {
+    const ADD: &str = "INSERT INTO api_key (id, name, hash, servers, toolsets, key_groups, trusted, role, created_at, expires_at, \
+                       revoked_at, last_used_at) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) ON CONFLICT DO NOTHING";
+    const REPLACE: &str = "UPDATE api_key SET name = $2, hash = $3, servers = $4, toolsets = $5, key_groups = $6, trusted = $7, role = $8, \
+                           created_at = $9, expires_at = $10, revoked_at = coalesce(revoked_at, $11), last_used_at = $12 WHERE id = $1";
+    for statement in [ADD, REPLACE] {
+        let query = sqlx::query(statement)
+            .bind(key.id.as_str())
+            .bind(&key.name)
+            .bind(&key.hash.as_bytes()[..])
+            .bind(key.servers.as_ref().map(to_json).transpose()?)
+            .bind(key.toolsets.as_ref().map(to_json).transpose()?)
+            .bind(to_json(&key.groups)?)
+            .bind(key.trusted)
+            .bind(key.role.map(KeyRole::name))
+            .bind(to_millis(key.created_at))
+            .bind(key.expires_at.map(to_millis))
+            .bind(key.revoked_at.map(to_millis))
+            .bind(key.last_used_at.map(to_millis));
+        if query.execute(&mut *writer).await?.rows_affected() > 0 {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Deletes the secrets, sign-ins, sessions, switches and chats of a key, which are stored under its name.

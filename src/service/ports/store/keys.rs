@@ -12,8 +12,9 @@ pub trait KeyStore: Send + Sync {
     /// All API keys, including revoked ones.
     async fn api_keys(&self) -> Result<Vec<ApiKey>, StoreError>;
 
-    /// Adds a key, or replaces the key with the same id. Fails if another unrevoked key has the same name. Durable.
-    async fn save_api_key(&self, key: &ApiKey) -> Result<(), StoreError>;
+    /// Adds a key, or replaces the key with the same id. Returns false and stores nothing if the key is new and another unrevoked key has
+    /// the same name. Durable.
+    async fn save_api_key(&self, key: &ApiKey) -> Result<bool, StoreError>;
 
     /// Stores the revocation of a key and deletes the secrets, sessions and chats stored under its name, because the next key
     /// with this name may belong to somebody else. Durable.

@@ -31,13 +31,15 @@ pub(super) struct Held {
     pub(super) set: ChatSet,
     /// The version in the store on which this set is based; 0 if there is none.
     pub(super) version: u64,
+    /// The set of this version. Only with it can a merge tell what was added here from what was removed elsewhere.
+    base: ChatSet,
     /// When the store wrote this version.
     written_at: Option<SystemTime>,
     /// Whether the set contains what the store had. Otherwise it is only what this process has offered.
     pub(super) is_known: bool,
     /// Whether the set has unwritten changes.
     pub(super) is_changed: bool,
-    /// Tools removed since the last write. Merging with another replica's version must not restore them.
+    /// Tools unloaded since the last write. Merging with another replica's version must not restore them, not even if it has called them.
     pub(super) removed: HashSet<ToolId>,
     /// Whether the owner was deleted. The set is then never written again.
     pub(super) is_gone: bool,
@@ -50,30 +52,32 @@ pub(super) struct Held {
 impl Held {
     /// Takes over what the store has, if nothing newer was taken over or written since the read began.
     fn take_over(&mut self, stored: StoredChat, generation: u64) {
-        let is_outdated = self.generation != generation || (self.is_changed && self.is_known);
-        if is_outdated {
+        if self.generation != generation {
             return;
         }
         if self.is_changed {
             self.merge(stored);
         } else {
-            self.set = stored.set;
+            self.set = stored.set.clone();
             self.removed.clear();
-            self.take_version(stored.version, stored.written_at);
+            self.take_version(stored);
         }
     }
 
     /// Merges with what the store has.
     pub(super) fn merge(&mut self, stored: StoredChat) {
-        self.set.merge_into(stored.set);
+        self.set.merge_into(stored.set.clone(), &self.base);
         self.set.remove(&self.removed);
-        self.take_version(stored.version, stored.written_at);
+        self.take_version(stored);
     }
 
     /// Notes that the store has this set. A change made in the meantime is already queued.
-    pub(super) fn is_written(&mut self, set: &ChatSet, version: u64) {
-        self.take_version(version, Some(SystemTime::now()));
-        self.is_changed = self.set != *set;
+    pub(super) fn is_written(&mut self, set: ChatSet, version: u64) {
+        // A read may have found this version already, or one that another replica has based on it.
+        if version > self.version {
+            self.take_version(StoredChat { set, version, written_at: Some(SystemTime::now()) });
+        }
+        self.is_changed = self.set != self.base;
         if !self.is_changed {
             self.removed.clear();
         }
@@ -85,9 +89,8 @@ impl Held {
     }
 
     /// Notes the version on which the set is based from now on.
-    fn take_version(&mut self, version: u64, written_at: Option<SystemTime>) {
-        self.version = version;
-        self.written_at = written_at;
+    fn take_version(&mut self, stored: StoredChat) {
+        StoredChat { set: self.base, version: self.version, written_at: self.written_at } = stored;
         self.is_known = true;
         self.generation += 1;
     }
@@ -119,13 +122,10 @@ impl Speed {
     }
 }
 
-/// Reads a set from the store unless memory has all of it and more. Waits for at most `patience`. Returns whether the set is known.
+/// Reads a set from the store, and merges it with unwritten changes. Waits for at most `patience`. Returns whether the set is known.
 pub(super) async fn refresh(entry: &Entry, key: &ChatKey, store: &Arc<dyn ChatStore>, (speed, patience): (&Arc<Speed>, Duration)) -> bool {
     let mut reading = {
         let mut held = entry.lock();
-        if held.is_changed && held.is_known {
-            return true;
-        }
         // The sender of a read that has ended is gone.
         if let Some(reading) = held.reading.as_ref().filter(|reading| reading.has_changed().is_ok()) {
             reading.clone()

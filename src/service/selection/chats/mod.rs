@@ -416,6 +416,66 @@ mod tests {
         assert!(chats.store_now(&good).await);
     }
 
+    /// Several services write to it.
+    #[derive(Default)]
+    struct Shared(Mutex<HashMap<ChatKey, StoredChat>>);
+
+    #[async_trait]
+    impl ChatStore for Shared {
+        async fn chat(&self, key: &ChatKey) -> Result<Option<StoredChat>, StoreError> {
+            Ok(self.0.lock().get(key).cloned())
+        }
+
+        async fn save_chat(&self, key: &ChatKey, set: &ChatSet, expected: u64) -> Result<Option<u64>, StoreError> {
+            let mut stored = self.0.lock();
+            if stored.get(key).map_or(0, |chat| chat.version) != expected {
+                return Ok(None);
+            }
+            let version = expected + 1;
+            stored.insert(key.clone(), StoredChat { set: set.clone(), version, written_at: Some(SystemTime::now()) });
+            Ok(Some(version))
+        }
+
+        async fn save_chats(&self, _: &[(ChatKey, StoredChat)]) -> Result<Vec<Option<u64>>, StoreError> {
+            unreachable!("the writers have ended")
+        }
+
+        async fn remove_chats(&self, _: &PrincipalId) -> Result<(), StoreError> {
+            unreachable!("nobody is forgotten")
+        }
+    }
+
+    /// Regression test: a message at one replica restored what another one had unloaded, and didn't see what it had loaded.
+    #[tokio::test]
+    async fn an_unwritten_change_undoes_and_hides_none_of_another_replica() {
+        let store = Arc::new(Shared::default());
+        let start = || {
+            let (chats, writer) = Chats::start(Arc::clone(&store) as Arc<dyn ChatStore>, CancellationToken::new());
+            writer.abort();
+            chats
+        };
+        let (one, other) = (start(), start());
+        let key = ChatKey { principal: PrincipalId::new("user:anna"), chat: "chat".to_owned() };
+        let ids = |names: &[&str]| names.iter().map(|name| ToolId::new("s", *name)).collect::<Vec<_>>();
+        let names = |set: &ChatSet| set.tools().iter().map(|entry| entry.tool.name.to_string()).collect::<Vec<_>>();
+        let unload = async |chats: &Chats, name: &str| {
+            let (_, was_there) = chats.remove(&key, &HashSet::from_iter(ids(&[name]))).await.unwrap();
+            assert!(was_there && chats.store_now(&key).await);
+        };
+        one.update(&key, &ids(&["a", "b"]), &[], 24).await;
+        assert!(one.store_now(&key).await);
+        one.update(&key, &ids(&["c"]), &[], 24).await;
+        other.update(&key, &ids(&["d"]), &[], 24).await;
+        unload(&other, "b").await;
+        // The next message reads what the other replica has stored.
+        assert_eq!(names(&one.update(&key, &[], &[], 24).await.set), ["a", "d", "c"]);
+        // A write finds out by itself.
+        unload(&other, "a").await;
+        assert!(one.store_now(&key).await);
+        assert_eq!(names(&other.read(&key).await.unwrap()), ["d", "c"]);
+        assert_eq!(names(&one.read(&key).await.unwrap()), ["d", "c"]);
+    }
+
     /// Its reads wait for a permit each.
     struct Locked(Semaphore);
 

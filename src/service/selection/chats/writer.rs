@@ -193,7 +193,7 @@ async fn save_together(store: &dyn ChatStore, chats: &[(ChatKey, Entry)]) -> Res
     let mut others = Vec::new();
     for ((entry, (key, sent)), version) in entries.into_iter().zip(sent).zip(versions) {
         match version {
-            Some(version) => entry.lock().is_written(&sent.set, version),
+            Some(version) => entry.lock().is_written(sent.set, version),
             None => others.push((key, Arc::clone(entry))),
         }
     }
@@ -217,7 +217,7 @@ pub(super) async fn save(store: &dyn ChatStore, key: &ChatKey, entry: &Entry) ->
         match store.save_chat(key, &set, version).await {
             Ok(Some(version)) => {
                 let mut held = entry.lock();
-                held.is_written(&set, version);
+                held.is_written(set, version);
                 return true;
             }
             Ok(None) => match store.chat(key).await {

@@ -61,10 +61,16 @@ pub(crate) async fn api_keys_come_back_as_they_were(store: &dyn KeyStore) {
 }
 
 pub(crate) async fn two_keys_in_use_never_have_one_name(store: &dyn KeyStore) {
-    store.save_api_key(&key("a", "name")).await.unwrap();
-    store.save_api_key(&key("b", "name")).await.unwrap_err();
-    store.save_api_key(&ApiKey { revoked_at: Some(SystemTime::now()), ..key("a", "name") }).await.unwrap();
-    store.save_api_key(&key("b", "name")).await.unwrap();
+    let save = async |key: ApiKey| store.save_api_key(&key).await.unwrap();
+    assert!(save(key("a", "name")).await);
+    assert!(!save(key("b", "name")).await);
+    assert_eq!(store.api_keys().await.unwrap(), [key("a", "name")]);
+    assert!(save(ApiKey { revoked_at: Some(SystemTime::UNIX_EPOCH), ..key("a", "name") }).await);
+    assert!(save(key("b", "name")).await);
+    // Several services may add a key at the same moment.
+    let (one, other, third) = (key("c", "other"), key("d", "other"), key("e", "other"));
+    let saved = tokio::join!(save(one), save(other), save(third));
+    assert_eq!([saved.0, saved.1, saved.2].into_iter().filter(|is_saved| *is_saved).count(), 1, "{saved:?}");
 }
 
 /// The next key with this name belongs to somebody else.
