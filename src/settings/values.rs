@@ -339,6 +339,11 @@ impl Values {
         }
     }
 
+    /// The name of the source that sets the value: a file, a variable or a flag. `None` for the compiled-in default.
+    pub(super) fn source_of(&self, key: &str) -> Option<&str> {
+        self.entries.get(key).filter(|entry| entry.source > 0).map(|entry| entry.place.source.as_str())
+    }
+
     fn has_text(&self, key: &str) -> bool {
         self.entries.get(key).and_then(|entry| entry.value.as_str()).is_some_and(|text| !text.is_empty())
     }

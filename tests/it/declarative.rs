@@ -207,6 +207,44 @@ async fn with_keys_in_a_file_all_callers_need_one() {
     assert_eq!(status(&service, "/openapi.json", FIRST).await, StatusCode::UNAUTHORIZED);
 }
 
+/// Regression: the API could replace `deny` in the file by `allow`, for good.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_default_decision_of_a_file_takes_precedence_over_the_api() {
+    const POLICY: &str = "/v1/admin/policy";
+    let service = start(String::new(), &[]).await;
+    let put = async |default: Value| administer(&service, Method::PUT, POLICY, &json!({"default": default, "rules": []})).await;
+    let shown = async || {
+        let view = administer(&service, Method::GET, POLICY, &json!({})).await.1;
+        (view["default"].clone(), view["effective_default"].clone())
+    };
+    let called = async || call(&service, "/one/echo", KEY).await;
+    // Nothing but the compiled-in default stands against it.
+    assert_eq!(put(json!("deny")).await.0, StatusCode::OK);
+    assert_eq!((shown().await, called().await), ((json!("block"), json!("block")), StatusCode::NOT_FOUND));
+    assert_eq!(put(json!("allow")).await.0, StatusCode::OK);
+    assert_eq!((shown().await, called().await), ((json!("allow"), json!("allow")), StatusCode::OK));
+
+    // The stored one has no effect any more.
+    reload(&service, "[access]\ndefault = \"deny\"\n").await;
+    assert_eq!((shown().await, called().await), ((Value::Null, json!("block")), StatusCode::NOT_FOUND));
+    let (status, problem) = put(json!("allow")).await;
+    assert_eq!(problem["parameter"], "default", "{problem}");
+    assert_managed((status, problem), "The default decision (`access.default`)");
+    let check = json!({"principal": "anyone", "policy": {"default": "allow", "rules": []}});
+    assert_managed(administer(&service, Method::POST, "/v1/admin/policy/check", &check).await, "The default decision (`access.default`)");
+    assert_eq!(called().await, StatusCode::NOT_FOUND);
+    for same in [Value::Null, json!("deny"), json!("block")] {
+        assert_eq!(put(same.clone()).await.0, StatusCode::OK, "{same}");
+    }
+    assert_eq!(shown().await, (json!("block"), json!("block")));
+
+    // Each change of the file counts, and without it the API decides again.
+    reload(&service, "[access]\ndefault = \"allow\"\n").await;
+    assert_eq!((shown().await, called().await), ((Value::Null, json!("allow")), StatusCode::OK));
+    reload(&service, "").await;
+    assert_eq!((shown().await, called().await), ((json!("block"), json!("block")), StatusCode::NOT_FOUND));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn metadata_of_tools_in_a_file_takes_precedence_over_the_api() {
     const CLOCK: &str = "/v1/admin/tools/time/get_current_time";

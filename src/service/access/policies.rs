@@ -8,7 +8,7 @@ use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::domain::access::management::ManagedBy;
+use crate::domain::access::management::{ManagedBy, ManagedInFile};
 use crate::domain::access::policy::{Effect, PlacedRule, Policy, Rule, RulePlace, RuleProblem, RuleSource, contradictions, warnings};
 use crate::domain::access::principal::{GroupTable, Principal, User};
 use crate::domain::catalog::hidden_text::visible;
@@ -31,6 +31,9 @@ pub enum PolicyError {
     Malformed(serde_json::Error),
     #[error("at most {MAX_RULES} rules are possible")]
     TooManyRules,
+    /// The settings set the default effect.
+    #[error(transparent)]
+    OfFile(#[from] ManagedInFile),
     #[error("the policy was changed in the meantime: the current version is {0}")]
     Changed(u64),
     #[error(transparent)]
@@ -54,7 +57,7 @@ pub(crate) enum CheckError {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Body {
-    /// The default effect; `None` for the default in the settings.
+    /// The default effect; `None` for the default in the settings, which takes precedence if a file or a variable sets it.
     default: Option<Effect>,
     #[serde(default)]
     rules: Vec<Value>,
@@ -73,7 +76,7 @@ struct Given {
 pub(crate) struct PolicyView {
     /// Version of the policy set over the API; 0 if none was ever set.
     pub version: u64,
-    /// The default effect set over the API; `null` if the settings decide.
+    /// The default effect set over the API, if it is in force; `null` if the settings decide.
     pub default: Option<Effect>,
     /// The default effect in force, which applies if no rule matches.
     pub effective_default: Effect,
@@ -200,6 +203,7 @@ impl Policies {
         let _one = self.changing.lock().await;
         let version = {
             let parts = self.parts.read();
+            parts.check_default(&given)?;
             let problems = contradictions(&parts.rules(&given));
             if !problems.is_empty() {
                 return Err(PolicyError::Invalid(problems));
@@ -231,6 +235,9 @@ impl Policies {
             Some(body) => read(body)?,
             None => parts.given.clone(),
         };
+        if check.draft.is_some() {
+            parts.check_default(&draft)?;
+        }
         let problems = contradictions(&parts.rules(&draft));
         if check.draft.is_some() && !problems.is_empty() {
             return Err(PolicyError::Invalid(problems).into());
@@ -333,10 +340,32 @@ impl Parts {
         for problem in contradictions(&self.rules(&self.given)) {
             tracing::warn!("policy: {problem}; the first one applies");
         }
+        if let Some((source, default)) = self.overridden(&self.given) {
+            let (stored, own) = (default.name(), self.settings.default.name());
+            tracing::warn!("policy: the default {stored} that was set over the API has no effect: access.default in {source} is {own}");
+        }
+    }
+
+    /// The default effect set over the API and the source of the different one in the settings, which takes precedence.
+    fn overridden(&self, given: &Given) -> Option<(&Arc<str>, Effect)> {
+        let source = self.settings.default_source.as_ref()?;
+        Some((source, given.default.filter(|default| *default != self.settings.default)?))
+    }
+
+    fn check_default(&self, given: &Given) -> Result<(), PolicyError> {
+        match self.overridden(given) {
+            Some((source, _)) => Err(ManagedInFile::new("the default decision (`access.default`)", source).into()),
+            None => Ok(()),
+        }
+    }
+
+    /// The default effect set over the API, unless the settings override it.
+    fn given_default(&self, given: &Given) -> Option<Effect> {
+        given.default.filter(|_| self.overridden(given).is_none())
     }
 
     fn default(&self, given: &Given) -> Effect {
-        given.default.unwrap_or(self.settings.default)
+        self.given_default(given).unwrap_or(self.settings.default)
     }
 
     fn policy(&self, given: &Given) -> Policy {
@@ -354,7 +383,7 @@ impl Parts {
         let of_settings = |rule| SettingsRule { rule, managed_by: ManagedBy::File };
         PolicyView {
             version: given.version,
-            default: given.default,
+            default: self.given_default(given),
             effective_default: self.default(given),
             settings_rules: rules(&self.settings.rules).into_iter().map(of_settings).collect(),
             rules: rules(&given.rules),
