@@ -245,6 +245,36 @@ async fn the_default_decision_of_a_file_takes_precedence_over_the_api() {
     assert_eq!((shown().await, called().await), ((json!("block"), json!("block")), StatusCode::NOT_FOUND));
 }
 
+/// Regression: such a tool was shown as not pinned, and unpinning it seemed to succeed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_that_the_settings_pin_is_shown_as_pinned_and_stays_so() {
+    const CLOCK: &str = "/v1/admin/tools/time/get_current_time";
+    let service = start("[selection]\npinned = [\"time__get_current_time\"]\n".to_owned(), &[]).await;
+    let shown = async || {
+        let page = administer(&service, Method::GET, "/v1/admin/tools?pinned=true", &json!({})).await.1;
+        let view = administer(&service, Method::GET, CLOCK, &json!({})).await.1;
+        (page["tools"].as_array().unwrap().iter().map(|tool| tool["name"].clone()).collect::<Vec<_>>(), view["pinned"].clone())
+    };
+    let pinned = (vec![json!("time__get_current_time")], json!(true));
+    assert_eq!(shown().await, pinned);
+    let unpin = json!({"tags": ["clock"], "pinned": false});
+    let (status, problem) = administer(&service, Method::PUT, CLOCK, &unpin).await;
+    assert_eq!(problem["parameter"], "pinned", "{problem}");
+    assert_managed((status, problem), "`selection.pinned`, which pins time/get_current_time,");
+    let (code, _, error) = command(&service, &["tools", "set", "time/get_current_time", "--pinned", "false"]);
+    assert!(code == Some(1) && error.contains("`selection.pinned`, which pins time/get_current_time"), "{error}");
+    // Other metadata can be written, twice too.
+    for tag in ["clock", "watch"] {
+        let (code, text, error) = command(&service, &["tools", "set", "time/get_current_time", "--tag", tag]);
+        assert!(code == Some(0) && text.contains("pinned       true"), "{text}{error}");
+    }
+    assert_eq!(shown().await, pinned);
+
+    reload(&service, "").await;
+    assert_eq!(shown().await, (Vec::new(), json!(false)));
+    assert_eq!(administer(&service, Method::PUT, CLOCK, &unpin).await.0, StatusCode::OK);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn metadata_of_tools_in_a_file_takes_precedence_over_the_api() {
     const CLOCK: &str = "/v1/admin/tools/time/get_current_time";
