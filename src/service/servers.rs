@@ -394,10 +394,10 @@ impl Row {
     fn of(stored: StoredServer, keys: Option<&SecretKeys>) -> Self {
         let (secrets, fault) = match (&stored.sealed, keys) {
             (None, _) => (BTreeMap::new(), None),
-            (Some(_), None) => (BTreeMap::new(), Some("secrets.key is not set".to_owned())),
+            (Some(_), None) => (BTreeMap::new(), Some(WITHOUT_KEY.to_owned())),
             (Some(sealed), Some(keys)) => match opened(keys, sealed) {
                 Ok(secrets) => (secrets, None),
-                Err(reason) => (BTreeMap::new(), Some(reason)),
+                Err(reason) => (BTreeMap::new(), Some(unreadable(&reason))),
             },
         };
         let entry = stored.entry.and_then(|entry| match entry {
@@ -409,13 +409,20 @@ impl Row {
 
     fn entry_or_fault(&self) -> Option<Result<Value, String>> {
         let entry = self.entry.as_ref()?;
-        let unreadable = |reason: &str| format!("its secret values can't be read ({reason}): save the entry again, with its values");
         Some(match &self.fault {
-            Some(reason) => Err(unreadable(reason)),
+            Some(reason) => Err(reason.clone()),
             None if entry.is_complete() => Ok(entry.whole()),
             None => Err(unreadable("some are missing")),
         })
     }
+}
+
+/// The fault of entries that were stored with a key. Without one, they can't be saved again either.
+const WITHOUT_KEY: &str = "its secret values can't be read without a key: set secrets.key (or TOOLSIEVE_SECRETS_KEY) to the key that \
+                           encrypted them, and restart the service";
+
+fn unreadable(reason: &str) -> String {
+    format!("its secret values can't be read ({reason}): save the entry again, with its values")
 }
 
 fn opened(keys: &SecretKeys, sealed: &SealedSecret) -> Result<BTreeMap<String, String>, String> {
