@@ -145,6 +145,17 @@ async fn errors_say_what_to_do() {
     // The meta-tool itself is there.
     let ran = client.call_tool(call("run_tool", &json!({"name": "one__ech"}))).await.unwrap();
     assert_eq!((ran.is_error, text(&ran)), (Some(true), "Unknown tool: one__ech. Did you mean one__echo?"));
+    let queries = json!({"queries": [1]});
+    let wrong = client.call_tool(call("find_tools", &queries)).await.unwrap();
+    assert!(wrong.is_error == Some(true) && text(&wrong).contains("expected a text or a list of texts"), "{wrong:?}");
+    // Whole numbers as models write them.
+    for limit in [json!(1), json!(1.0), json!("1")] {
+        let found = client.call_tool(call("find_tools", &json!({"queries": ["convert a time"], "limit": limit}))).await.unwrap();
+        assert_eq!(found.structured_content.map(|found| found["tools"].as_array().unwrap().len()), Some(1), "{limit}");
+        let message = json!({"messages": [{"role": "user", "content": "convert a time"}], "limit": limit, "token_budget": "5000"});
+        let (status, selected) = service.post("/v1/filter", &message).await;
+        assert_eq!(status, StatusCode::OK, "{selected}");
+    }
     for query in ["mode=x", "mode=full&mode=meta"] {
         let (status, problem) = ask(&service, &format!("/mcp?{query}"), "tools/list", json!({})).await;
         assert_eq!((status, &problem["parameter"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!("mode")), "{problem}");
