@@ -156,6 +156,18 @@ async fn errors_say_what_to_do() {
         let (status, selected) = service.post("/v1/filter", &message).await;
         assert_eq!(status, StatusCode::OK, "{selected}");
     }
+    // The service's own tools.
+    for name in ["find_tools", "load_toolset", "run_tool", "describe_tools"] {
+        let expected = format!("{name} is a tool of this service itself: call it directly, if it is among your tools.");
+        let ran = client.call_tool(call("run_tool", &json!({"name": name}))).await.unwrap();
+        assert_eq!((ran.is_error, text(&ran)), (Some(true), expected.as_str()));
+        let (status, problem) = service.post("/v1/tools/call", &json!({"name": name})).await;
+        assert_eq!((status, &problem["detail"]), (StatusCode::NOT_FOUND, &json!(expected)), "{problem}");
+        let next = async |names: Value| service.post("/v1/tools/describe", &json!({"names": names})).await.1["next"].clone();
+        assert_eq!(next(json!([name])).await, json!(expected));
+        let next = next(json!(["one__echo", name])).await;
+        assert!(next.as_str().unwrap().starts_with("Call a tool directly") && next.as_str().unwrap().ends_with(&expected), "{next}");
+    }
     for query in ["mode=x", "mode=full&mode=meta"] {
         let (status, problem) = ask(&service, &format!("/mcp?{query}"), "tools/list", json!({})).await;
         assert_eq!((status, &problem["parameter"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!("mode")), "{problem}");
