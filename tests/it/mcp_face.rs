@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use crate::harness::keys::{KEY, administer, start as with_admin};
 use crate::harness::mcp::newer_era;
+use crate::harness::servers::listed::{Listed, other};
 use crate::harness::{Running, Start, stdio};
 
 const ERAS: [Era; 2] = [Era::Older, Era::Newer];
@@ -174,6 +175,16 @@ async fn errors_say_what_to_do() {
     }
     let (status, odd) = ask(&service, "/mcp", "no/such", json!({})).await;
     assert_eq!((status, &odd["error"]["code"]), (StatusCode::OK, &json!(-32601)), "{odd}");
+}
+
+/// Regression: a tool of another product was suggested, whose whole name is similar.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_without_its_server_suggests_the_tool_of_this_name() {
+    let (similar, same) = (Listed::new(&[other("search_issue")]), Listed::new(&[other("search_issues")]));
+    let service = Running::on(json!({"a": similar.server(), "tracker": same.server()})).await;
+    let (status, problem) = service.post("/v1/tools/call", &json!({"name": "search_issues"})).await;
+    assert_eq!(status, StatusCode::NOT_FOUND, "{problem}");
+    assert!(problem["detail"].as_str().unwrap().contains("Did you mean `tracker__search_issues`?"), "{problem}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
