@@ -15,8 +15,8 @@ named! {
 }
 
 impl Provider {
-    /// The provider of a key, by the key's prefix. Gemini's keys start with `AIza` if created before 2026, with `AQ.` since. Keys of other
-    /// vendors that start with `sk-` alone look like OpenAI's.
+    /// The provider of a key, by the key's prefix. Gemini's keys start with `AIza` if created before 2026, with `AQ.` since. Other vendors
+    /// also have keys that start with `sk-` alone, which can't be told apart.
     pub fn of_key(key: &str) -> Option<Self> {
         let begins = |starts: &[&str]| starts.iter().any(|start| key.starts_with(start));
         match () {
