@@ -33,7 +33,8 @@ pub(super) enum PolicyCommand {
 
 #[derive(Args)]
 pub(super) struct Set {
-    /// JSON file with `rules`, and optionally a `default` that overrides the settings, as for PUT /v1/admin/policy
+    /// JSON file with `rules`, and optionally a `default` for services whose settings don't set access.default, as for
+    /// PUT /v1/admin/policy
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// Replace the rules only if this is still their version, as printed by `show` [default: `version` in the file, if

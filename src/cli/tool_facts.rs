@@ -127,6 +127,10 @@ impl ToolCommand {
                 if given.iter().all(|(_, value)| value.is_none()) {
                     return Err(Failure::invalid("error: nothing to write: add --tag, --synonym, --description, --pinned or --shape"));
                 }
+                // Absent means the same, and is accepted if the settings pin the tool.
+                if let Some(facts) = facts.as_object_mut() {
+                    facts.retain(|name, value| name != "pinned" || *value != false);
+                }
                 for (name, value) in given {
                     if let Some(value) = value {
                         facts[name] = value;

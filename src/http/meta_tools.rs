@@ -8,10 +8,11 @@ use crate::domain::publishing::meta_tools::MetaTool;
 use crate::http::caller::Caller;
 use crate::http::llm_keys::{self, OwnModels};
 use crate::http::place::RequestAddress;
-use crate::http::problem::Problem;
+use crate::http::problem::{Code, Problem};
 use crate::http::routes::{execute, smart_select, tools, toolsets};
 use crate::http::state::State;
 use crate::service::caller;
+use crate::service::execution::execute::ExecuteError;
 use crate::service::meta_tools::describe::Described;
 use crate::service::meta_tools::find::Found;
 use crate::service::meta_tools::smart_select::SmartSelection;
@@ -111,8 +112,17 @@ pub(super) async fn respond(
             Ok(HttpResponse::Ok().json(answer))
         }
         Ran::Call(name, arguments) => {
-            let tool = state.execute.find_by_name(&name, &caller.0, || execute::headers(caller, request)).await?;
+            let found = state.execute.find_by_name(&name, &caller.0, || execute::headers(caller, request)).await;
+            let tool = found.map_err(|error| not_run(&name, error))?;
             Ok(execute::call(state, &tool, &arguments, context, caller, request).await)
         }
+    }
+}
+
+/// The error of a call of a tool that was not found, or can't be called now.
+fn not_run(name: &str, error: ExecuteError) -> Problem {
+    match (error, MetaTool::of_name(name)) {
+        (ExecuteError::NotFound { .. }, Some(tool)) => Problem::new(Code::NotFound, tool.call_directly()),
+        (error, _) => Problem::from(error),
     }
 }

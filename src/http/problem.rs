@@ -409,6 +409,7 @@ impl From<PolicyError> for Problem {
             }
             PolicyError::Malformed(_) => Self::new(Code::InvalidRequest, format!("{error}.")),
             PolicyError::TooManyRules => Self::invalid("rules", format!("{error}.")),
+            PolicyError::OfFile(error) => Self { parameter: Some("default".into()), ..Self::from(error) },
             PolicyError::Changed(_) => Self::new(Code::PreconditionFailed, format!("{error}. Read the current version and change that.")),
             PolicyError::Store(error) => Self::from(error),
             PolicyError::Unreadable(_) => Self::new(Code::Internal, error.to_string()),

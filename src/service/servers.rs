@@ -402,10 +402,10 @@ impl Row {
     fn of(stored: StoredServer, keys: Option<&SecretKeys>) -> Self {
         let (secrets, fault) = match (&stored.sealed, keys) {
             (None, _) => (BTreeMap::new(), None),
-            (Some(_), None) => (BTreeMap::new(), Some("secrets.key is not set".to_owned())),
+            (Some(_), None) => (BTreeMap::new(), Some(WITHOUT_KEY.to_owned())),
             (Some(sealed), Some(keys)) => match opened(keys, sealed) {
                 Ok(secrets) => (secrets, None),
-                Err(reason) => (BTreeMap::new(), Some(reason)),
+                Err(reason) => (BTreeMap::new(), Some(unreadable(&reason))),
             },
         };
         let entry = stored.entry.and_then(|entry| match entry {
@@ -428,15 +428,21 @@ impl Row {
     /// The entry to use, or the reason why there is none; and why the stored one can't be read, if the known one is used.
     fn usable(&self) -> Option<(Result<Value, String>, Option<String>)> {
         let entry = self.entry.as_ref()?;
-        let unreadable = |reason: &str| format!("its secret values can't be read ({reason}): save the entry again, with its values");
-        let still_known =
-            |reason: &String| format!("{}. Until the next restart, it runs with the values that this service knows", unreadable(reason));
+        let still_known = |fault: &String| format!("{fault}. Until the next restart, it runs with the values that this service knows");
         Some(if entry.is_complete() {
             (Ok(entry.whole()), self.fault.as_ref().map(still_known))
         } else {
-            (Err(unreadable(self.fault.as_deref().unwrap_or("some are missing"))), None)
+            (Err(self.fault.clone().unwrap_or_else(|| unreadable("some are missing"))), None)
         })
     }
+}
+
+/// The fault of entries that were stored with a key. Without one, they can't be saved again either.
+const WITHOUT_KEY: &str = "its secret values can't be read without a key: set secrets.key (or TOOLSIEVE_SECRETS_KEY) to the key that \
+                           encrypted them, and restart the service";
+
+fn unreadable(reason: &str) -> String {
+    format!("its secret values can't be read ({reason}): save the entry again, with its values")
 }
 
 fn opened(keys: &SecretKeys, sealed: &SealedSecret) -> Result<BTreeMap<String, String>, String> {

@@ -289,7 +289,6 @@ impl Settings {
         if sources.mcpo.is_some() {
             mcpo::add_defaults(&sources.environment, &mut values, &mut findings);
         }
-        values.add_credentials(&sources.environment, &mut findings);
         if let Some(path) = &sources.settings
             && let Some(text) = read_file(path, &mut findings)
         {
@@ -297,6 +296,7 @@ impl Settings {
         }
         values.add_environment(&sources.environment, sources.mcpo.is_some(), &mut findings);
         sources.overrides.add_to(&mut values, &mut findings);
+        values.add_credentials(&sources.environment, &mut findings);
         values.read_files(&mut findings);
 
         let mut reader = Reader::new(&mut values, &mut findings);
@@ -522,7 +522,9 @@ mod tests {
         let selection = &settings.live.selection;
         assert_eq!((selection.limit, selection.chat_budget, selection.token_budget), (10, 24, None));
     }
-    /// The flag, the variable, the settings file and the credential that set the key, or name a file with it.
+
+    /// The flag, the variable, the settings file and the credential that set the key, or name a file with it. Regression: an empty text in
+    /// the settings file beat the credential, so that the service ran without a key.
     #[test]
     fn a_key_and_a_file_with_a_key_override_each_other() {
         let folder = tempfile::tempdir().unwrap();
@@ -544,8 +546,15 @@ mod tests {
             Ok::<_, String>(loaded.0.start.http.api_key.unwrap().expose_secret().to_owned())
         };
         let two = path("two");
+        let empty_and_file = format!("api_key = \"\"\n{file}");
         for (settings, variables, flag, expected) in [
             ("", vec![], None, "of-toolsieve.api_key"),
+            ("api_key = \"\"", vec![], None, "of-toolsieve.api_key"),
+            ("api_key = \"${THE_KEY:-}\"\napi_key_file = \"\"", vec![], None, "of-toolsieve.api_key"),
+            ("api_key = \"${THE_KEY:-}\"", vec![("THE_KEY", "of-the-key")], None, "of-the-key"),
+            (DEFAULTS.split_once("[http]\n").map_or("", |(_, rest)| rest), vec![], None, "of-toolsieve.api_key"),
+            ("", vec![], Some(""), "of-toolsieve.api_key"),
+            (empty_and_file.as_str(), vec![], None, "of-one"),
             (file.as_str(), vec![], None, "of-one"),
             (value, vec![], None, "of-settings"),
             (value, vec![("TOOLSIEVE_API_KEY_FILE", two.as_str())], None, "of-two"),

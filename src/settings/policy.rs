@@ -1,5 +1,7 @@
 //! `[[policy]]` and `access.default`: which caller may use which tool.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use crate::domain::access::policy::{Effect, PlacedRule, Rule, RulePlace, RuleProblem, RuleSource, contradictions, unknown_callers};
@@ -10,6 +12,8 @@ use crate::settings::values::{Reader, Values};
 pub struct PolicySettings {
     /// The decision if no rule matches (`access.default`).
     pub default: Effect,
+    /// The file or the variable that sets `default`, so that the API can't change it; `None` for the compiled-in default.
+    pub default_source: Option<Arc<str>>,
     /// The rules, in the order of the file.
     pub rules: Vec<PlacedRule>,
 }
@@ -18,7 +22,7 @@ impl PolicySettings {
     pub(super) fn read(values: &mut Values, findings: &mut Findings) -> Self {
         let rules = values.policy.clone();
         let default = default(&mut Reader::new(values, findings));
-        let mut settings = Self { default, rules: Vec::new() };
+        let mut settings = Self { default, default_source: values.source_of(DEFAULT).map(Arc::from), rules: Vec::new() };
         for (number, (value, place)) in (1..).zip(&rules) {
             match Rule::read(value) {
                 Ok(rule) => {
@@ -41,12 +45,13 @@ impl PolicySettings {
     }
 }
 
+const DEFAULT: &str = "access.default";
 const REMEDY: &str = "write a rule as described at [[policy]] in the commented defaults";
 
 fn default(reader: &mut Reader<'_>) -> Effect {
-    let name = reader.text("access.default");
+    let name = reader.text(DEFAULT);
     serde_json::from_value(Value::String(name)).unwrap_or_else(|_| {
-        reader.problem("access.default", "neither \"allow\" nor \"deny\"", "write one of the two");
+        reader.problem(DEFAULT, "neither \"allow\" nor \"deny\"", "write one of the two");
         Effect::Allow
     })
 }

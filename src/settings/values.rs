@@ -319,21 +319,33 @@ impl Values {
         }
     }
 
-    /// Overrides the current values with systemd credentials (`LoadCredential=`).
+    /// Fills empty values from systemd credentials (`LoadCredential=`). Must be called after all other sources have been added, because an
+    /// empty text in one of them means that the setting is not set. A `*_file` key overrides a credential.
     pub(super) fn add_credentials(&mut self, environment: &Environment, findings: &mut Findings) {
         let Some(folder) = environment.get(CREDENTIALS_FOLDER).filter(|folder| !folder.is_empty()) else { return };
-        self.source += 1;
         for (name, key) in CREDENTIALS {
             let path = Path::new(folder).join(name);
             // Also watched if it is missing, because it may appear later.
             findings.files.insert(path.clone());
             if path.exists() {
                 let place = Location { source: path.display().to_string(), key: Some(key.to_owned()), ..Location::default() };
-                if let Some(text) = secret(&path, &place, findings) {
-                    self.set(key, Some(Value::String(text)), place, findings);
+                if let Some(text) = secret(&path, &place, findings)
+                    && !self.has_text(key)
+                {
+                    // The number of the defaults, because all other sources override a credential.
+                    self.entries.insert(key.to_owned(), Entry { value: Value::String(text), place, source: 0 });
                 }
             }
         }
+    }
+
+    /// The name of the source that sets the value: a file, a variable or a flag. `None` for the compiled-in default.
+    pub(super) fn source_of(&self, key: &str) -> Option<&str> {
+        self.entries.get(key).filter(|entry| entry.source > 0).map(|entry| entry.place.source.as_str())
+    }
+
+    fn has_text(&self, key: &str) -> bool {
+        self.entries.get(key).and_then(|entry| entry.value.as_str()).is_some_and(|text| !text.is_empty())
     }
 
     /// Reads the files that `*_file` keys name. Must be called after all sources have been added. A file and a value override each other

@@ -198,6 +198,9 @@ async fn what_the_service_refuses_as_wrong_is_code_2_and_says_what_was_meant() {
     }
     let (code, text) = as_caller(&service, &["sessions", "create", "--server", "tiem"]);
     assert!(code == Some(2) && text.contains("did you mean `time`?"), "{text}");
+    // Regression: the message was that the key is not the admin key.
+    let (code, text) = on(&service, &["sessions", "remove", "nope"]);
+    assert!(code == Some(1) && text.contains("There is no such session. GET /v1/admin/sessions lists the sessions."), "{text}");
     // Nothing of it was done.
     let (_, keys) = administer(&service, Method::GET, "/v1/admin/keys", &json!({})).await;
     assert_eq!(keys["keys"], json!([]));

@@ -207,6 +207,75 @@ async fn with_keys_in_a_file_all_callers_need_one() {
     assert_eq!(status(&service, "/openapi.json", FIRST).await, StatusCode::UNAUTHORIZED);
 }
 
+/// Regression: the API could replace `deny` in the file by `allow`, for good.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_default_decision_of_a_file_takes_precedence_over_the_api() {
+    const POLICY: &str = "/v1/admin/policy";
+    let service = start(String::new(), &[]).await;
+    let put = async |default: Value| administer(&service, Method::PUT, POLICY, &json!({"default": default, "rules": []})).await;
+    let shown = async || {
+        let view = administer(&service, Method::GET, POLICY, &json!({})).await.1;
+        (view["default"].clone(), view["effective_default"].clone())
+    };
+    let called = async || call(&service, "/one/echo", KEY).await;
+    // Nothing but the compiled-in default stands against it.
+    assert_eq!(put(json!("deny")).await.0, StatusCode::OK);
+    assert_eq!((shown().await, called().await), ((json!("block"), json!("block")), StatusCode::NOT_FOUND));
+    assert_eq!(put(json!("allow")).await.0, StatusCode::OK);
+    assert_eq!((shown().await, called().await), ((json!("allow"), json!("allow")), StatusCode::OK));
+
+    // The stored one has no effect any more.
+    reload(&service, "[access]\ndefault = \"deny\"\n").await;
+    assert_eq!((shown().await, called().await), ((json!("allow"), json!("block")), StatusCode::NOT_FOUND));
+    let (status, problem) = put(json!("allow")).await;
+    assert_eq!(problem["parameter"], "default", "{problem}");
+    assert_managed((status, problem), "The default decision (`access.default`)");
+    let check = json!({"principal": "anyone", "policy": {"default": "allow", "rules": []}});
+    assert_managed(administer(&service, Method::POST, "/v1/admin/policy/check", &check).await, "The default decision (`access.default`)");
+    assert_eq!(called().await, StatusCode::NOT_FOUND);
+    for same in [Value::Null, json!("deny"), json!("block")] {
+        assert_eq!(put(same.clone()).await.0, StatusCode::OK, "{same}");
+    }
+    assert_eq!(shown().await, (json!("block"), json!("block")));
+
+    // The stricter one applies, until the stored one is gone.
+    reload(&service, "[access]\ndefault = \"allow\"\n").await;
+    assert_eq!((shown().await, called().await), ((json!("block"), json!("block")), StatusCode::NOT_FOUND));
+    assert_managed(put(json!("block")).await, "The default decision (`access.default`)");
+    assert_eq!(put(Value::Null).await.0, StatusCode::OK);
+    assert_eq!((shown().await, called().await), ((Value::Null, json!("allow")), StatusCode::OK));
+}
+
+/// Regression: such a tool was shown as not pinned, and unpinning it seemed to succeed.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tool_that_the_settings_pin_is_shown_as_pinned_and_stays_so() {
+    const CLOCK: &str = "/v1/admin/tools/time/get_current_time";
+    let service = start("[selection]\npinned = [\"time__get_current_time\"]\n".to_owned(), &[]).await;
+    let shown = async || {
+        let page = administer(&service, Method::GET, "/v1/admin/tools?pinned=true", &json!({})).await.1;
+        let view = administer(&service, Method::GET, CLOCK, &json!({})).await.1;
+        (page["tools"].as_array().unwrap().iter().map(|tool| tool["name"].clone()).collect::<Vec<_>>(), view["pinned"].clone())
+    };
+    let pinned = (vec![json!("time__get_current_time")], json!(true));
+    assert_eq!(shown().await, pinned);
+    let unpin = json!({"tags": ["clock"], "pinned": false});
+    let (status, problem) = administer(&service, Method::PUT, CLOCK, &unpin).await;
+    assert_eq!(problem["parameter"], "pinned", "{problem}");
+    assert_managed((status, problem), "`selection.pinned`, which pins time/get_current_time,");
+    let (code, _, error) = command(&service, &["tools", "set", "time/get_current_time", "--pinned", "false"]);
+    assert!(code == Some(1) && error.contains("`selection.pinned`, which pins time/get_current_time"), "{error}");
+    // Other metadata can be written, twice too.
+    for tag in ["clock", "watch"] {
+        let (code, text, error) = command(&service, &["tools", "set", "time/get_current_time", "--tag", tag]);
+        assert!(code == Some(0) && text.contains("pinned       true"), "{text}{error}");
+    }
+    assert_eq!(shown().await, pinned);
+
+    reload(&service, "").await;
+    assert_eq!(shown().await, (Vec::new(), json!(false)));
+    assert_eq!(administer(&service, Method::PUT, CLOCK, &unpin).await.0, StatusCode::OK);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn metadata_of_tools_in_a_file_takes_precedence_over_the_api() {
     const CLOCK: &str = "/v1/admin/tools/time/get_current_time";

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use crate::harness::keys::{KEY, administer, start as with_admin};
 use crate::harness::mcp::newer_era;
+use crate::harness::servers::listed::{Listed, other};
 use crate::harness::{Running, Start, stdio};
 
 const ERAS: [Era; 2] = [Era::Older, Era::Newer];
@@ -145,12 +146,45 @@ async fn errors_say_what_to_do() {
     // The meta-tool itself is there.
     let ran = client.call_tool(call("run_tool", &json!({"name": "one__ech"}))).await.unwrap();
     assert_eq!((ran.is_error, text(&ran)), (Some(true), "Unknown tool: one__ech. Did you mean one__echo?"));
+    let queries = json!({"queries": [1]});
+    let wrong = client.call_tool(call("find_tools", &queries)).await.unwrap();
+    assert!(wrong.is_error == Some(true) && text(&wrong).contains("expected a text or a list of texts"), "{wrong:?}");
+    // Whole numbers as models write them.
+    for limit in [json!(1), json!(1.0), json!("1")] {
+        let found = client.call_tool(call("find_tools", &json!({"queries": ["convert a time"], "limit": limit}))).await.unwrap();
+        assert_eq!(found.structured_content.map(|found| found["tools"].as_array().unwrap().len()), Some(1), "{limit}");
+        let message = json!({"messages": [{"role": "user", "content": "convert a time"}], "limit": limit, "token_budget": "5000"});
+        let (status, selected) = service.post("/v1/filter", &message).await;
+        assert_eq!(status, StatusCode::OK, "{selected}");
+    }
+    // The service's own tools.
+    for name in ["find_tools", "load_toolset", "run_tool", "describe_tools"] {
+        let expected = format!("{name} is a tool of this service itself: call it directly, if it is among your tools.");
+        let ran = client.call_tool(call("run_tool", &json!({"name": name}))).await.unwrap();
+        assert_eq!((ran.is_error, text(&ran)), (Some(true), expected.as_str()));
+        let (status, problem) = service.post("/v1/tools/call", &json!({"name": name})).await;
+        assert_eq!((status, &problem["detail"]), (StatusCode::NOT_FOUND, &json!(expected)), "{problem}");
+        let next = async |names: Value| service.post("/v1/tools/describe", &json!({"names": names})).await.1["next"].clone();
+        assert_eq!(next(json!([name])).await, json!(expected));
+        let next = next(json!(["one__echo", name])).await;
+        assert!(next.as_str().unwrap().starts_with("Call a tool directly") && next.as_str().unwrap().ends_with(&expected), "{next}");
+    }
     for query in ["mode=x", "mode=full&mode=meta"] {
         let (status, problem) = ask(&service, &format!("/mcp?{query}"), "tools/list", json!({})).await;
         assert_eq!((status, &problem["parameter"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!("mode")), "{problem}");
     }
     let (status, odd) = ask(&service, "/mcp", "no/such", json!({})).await;
     assert_eq!((status, &odd["error"]["code"]), (StatusCode::OK, &json!(-32601)), "{odd}");
+}
+
+/// Regression: a tool of another product was suggested, whose whole name is similar.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_without_its_server_suggests_the_tool_of_this_name() {
+    let (similar, same) = (Listed::new(&[other("search_issue")]), Listed::new(&[other("search_issues")]));
+    let service = Running::on(json!({"a": similar.server(), "tracker": same.server()})).await;
+    let (status, problem) = service.post("/v1/tools/call", &json!({"name": "search_issues"})).await;
+    assert_eq!(status, StatusCode::NOT_FOUND, "{problem}");
+    assert!(problem["detail"].as_str().unwrap().contains("Did you mean `tracker__search_issues`?"), "{problem}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -308,6 +308,11 @@ async fn secret_values_are_sent_and_never_shown() {
     };
     let service = again(SECRETS_KEY, folder).await;
     assert_eq!(sent(&service).await, "hush-hush");
+    // Regression: the error said to save the entry again, which needs the key too.
+    let service = again("", service.stop().await).await;
+    let (_, view) = administer(&service, Method::GET, &path("hub"), &Value::Null).await;
+    let error = view["error"].as_str().unwrap();
+    assert!(error.contains("set secrets.key (or TOOLSIEVE_SECRETS_KEY)") && !error.contains("save"), "{view}");
     let service = again("AgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAgI=", service.stop().await).await;
     let (_, view) = administer(&service, Method::GET, &path("hub"), &Value::Null).await;
     assert!(view["error"].as_str().unwrap().contains("another key") && view["phase"].is_null(), "{view}");

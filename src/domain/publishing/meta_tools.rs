@@ -246,6 +246,11 @@ impl MetaTool {
         Self::ALL.iter().copied().filter(move |tool| tool.row().purpose == purpose)
     }
 
+    /// What a model should do that asks another meta-tool to run or describe this one.
+    pub fn call_directly(self) -> String {
+        format!("{self} is a tool of this service itself: call it directly, if it is among your tools.")
+    }
+
     /// The definition, whose description mentions the results of [`summarize_servers`] and [`summarize_toolsets`].
     pub fn definition(self, servers: &str, toolsets: &str) -> MetaToolDefinition {
         let row = self.row();

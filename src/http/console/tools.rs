@@ -68,7 +68,11 @@ pub(super) async fn pin(state: web::Data<State>, caller: Caller, request: HttpRe
     let pinned = async {
         let id = state.tool_admin.named(fields.text("of"), fields.text("tool"));
         let view = state.tool_admin.show(&id).await?.ok_or_else(tools::unknown)?;
-        let written = ToolOverride { pinned: fields.text("do") == "pin", ..view.written.unwrap_or_default() };
+        let pinned = fields.text("do") == "pin";
+        if !pinned {
+            tools::check_unpin(&state, &id)?;
+        }
+        let written = ToolOverride { pinned, ..view.written.unwrap_or_default() };
         tools::write(&state, &caller.0, &id, Some(written), Some(view.version)).await
     };
     match pinned.await {

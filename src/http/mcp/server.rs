@@ -549,7 +549,8 @@ pub(super) fn failed(problem: &Problem) -> CallToolResult {
 fn failed_run(name: &str, error: ExecuteError) -> CallToolResult {
     failed_call(name, error).unwrap_or_else(|unknown| {
         fail_call(Code::NotFound.name());
-        CallToolResult::error(vec![ContentBlock::text(unknown.message.into_owned())])
+        let text = MetaTool::of_name(name).map_or_else(|| unknown.message.into_owned(), MetaTool::call_directly);
+        CallToolResult::error(vec![ContentBlock::text(text)])
     })
 }
 

@@ -18,6 +18,7 @@ use crate::domain::selection::explanation::Explanation;
 use crate::domain::selection::relevance::Role;
 use crate::domain::selection::selection::Disclosed;
 use crate::domain::selection::selection::{Selection, Shadow};
+use crate::domain::text::json;
 use crate::domain::toolsets::session::Session;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
@@ -80,9 +81,11 @@ struct FilterBody {
     model: Option<String>,
     /// Maximum number of newly selected tools; by default `selection.limit`. Pinned tools, the chat's earlier tools and
     /// the search tool don't count.
+    #[serde(default, deserialize_with = "json::whole_number")]
     limit: Option<usize>,
-    /// Maximum number of tokens in the definitions of newly selected tools. It also replaces a larger
-    /// `selection.narrow_above_tokens`.
+    /// Maximum number of tokens in the definitions of newly selected tools. The best tool is always sent, even if it has more. The
+    /// budget also replaces a larger `selection.narrow_above_tokens`.
+    #[serde(default, deserialize_with = "json::whole_number")]
     token_budget: Option<usize>,
     /// Whether a language model chooses among the best tools: `auto` (only for ambiguous rankings), `off` or `always`.
     /// By default, the service's setting applies.

@@ -5,6 +5,7 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use crate::domain::publishing::meta_tools::{DEFAULT_SELECTED, MAX_SELECTED, MIN_SELECTED, MetaTool};
+use crate::domain::text::json;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::described::described;
@@ -21,6 +22,7 @@ struct SmartSelectBody {
     /// The task, with all its steps.
     task: String,
     /// Maximum number of tools to return.
+    #[serde(default, deserialize_with = "json::whole_number")]
     limit: Option<usize>,
 }
 
@@ -55,7 +57,7 @@ described! {
         ("X-Gemini-Api-Key" = Option<String>, Header, description = "The caller's own Gemini key. Gemini is tried first. The service stores no keys."),
         ("X-OpenAI-Api-Key" = Option<String>, Header, description = "The caller's own OpenAI key. OpenAI is tried second."),
         ("X-Anthropic-Api-Key" = Option<String>, Header, description = "The caller's own Anthropic key. Anthropic is tried third."),
-        ("X-LLM-Api-Key" = Option<String>, Header, description = "A key for any of the three providers. The service recognises the provider by the key's format.")
+        ("X-LLM-Api-Key" = Option<String>, Header, description = "A key for any of the three providers. The service recognises the provider by the key's prefix. `sk-` counts as OpenAI's, except `sk-ant-` and `sk-or-`.")
     ),
     responses(
         (status = 200, description = "The selected tools", body = SmartSelectionBody),

@@ -32,6 +32,7 @@ struct SearchBody {
     #[schema(value_type = Vec<String>)]
     servers: OneOrMany,
     /// Maximum number of tools to return.
+    #[serde(default, deserialize_with = "json::whole_number")]
     limit: Option<usize>,
     /// The level of detail: `names` (or `compact`), `summary` (default) or `full`.
     detail: Option<String>,
@@ -39,6 +40,7 @@ struct SearchBody {
     /// `destructive` match the tools' annotations. If nothing matches, the intent is used as an additional query.
     intent: Option<String>,
     /// Maximum number of one server's tools that rank before other servers' tools; by default `selection.per_server`.
+    #[serde(default, deserialize_with = "json::whole_number")]
     per_server: Option<usize>,
     /// The chat for which to report loaded tools, if no header names it.
     chat_id: Option<String>,
@@ -46,7 +48,7 @@ struct SearchBody {
 
 /// A list of strings. Models often send a single string instead, which is also accepted.
 #[derive(Deserialize, Default)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a text or a list of texts")]
 pub(super) enum OneOrMany {
     #[default]
     None,

@@ -8,7 +8,7 @@ use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::domain::access::management::ManagedBy;
+use crate::domain::access::management::{ManagedBy, ManagedInFile};
 use crate::domain::access::policy::{Effect, PlacedRule, Policy, Rule, RulePlace, RuleProblem, RuleSource, contradictions, warnings};
 use crate::domain::access::principal::{GroupTable, Principal, User};
 use crate::domain::catalog::hidden_text::visible;
@@ -31,6 +31,9 @@ pub enum PolicyError {
     Malformed(serde_json::Error),
     #[error("at most {MAX_RULES} rules are possible")]
     TooManyRules,
+    /// The settings set the default effect.
+    #[error(transparent)]
+    OfFile(#[from] ManagedInFile),
     #[error("the policy was changed in the meantime: the current version is {0}")]
     Changed(u64),
     #[error(transparent)]
@@ -54,7 +57,7 @@ pub(crate) enum CheckError {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Body {
-    /// The default effect; `None` for the default in the settings.
+    /// The default effect; `None` for the default in the settings, which takes precedence if a file or a variable sets it.
     default: Option<Effect>,
     #[serde(default)]
     rules: Vec<Value>,
@@ -200,6 +203,7 @@ impl Policies {
         let _one = self.changing.lock().await;
         let version = {
             let parts = self.parts.read();
+            parts.check_default(&given)?;
             let problems = contradictions(&parts.rules(&given));
             if !problems.is_empty() {
                 return Err(PolicyError::Invalid(problems));
@@ -231,6 +235,9 @@ impl Policies {
             Some(body) => read(body)?,
             None => parts.given.clone(),
         };
+        if check.draft.is_some() {
+            parts.check_default(&draft)?;
+        }
         let problems = contradictions(&parts.rules(&draft));
         if check.draft.is_some() && !problems.is_empty() {
             return Err(PolicyError::Invalid(problems).into());
@@ -333,10 +340,34 @@ impl Parts {
         for problem in contradictions(&self.rules(&self.given)) {
             tracing::warn!("policy: {problem}; the first one applies");
         }
+        if let Some((source, default)) = self.differing(&self.given) {
+            let (stored, own) = (default.name(), self.settings.default.name());
+            tracing::warn!(
+                "policy: the default {stored} was set over the API, and access.default in {source} is {own}: deny is in force. Store the \
+                 rules again without a default, so that the settings decide"
+            );
+        }
     }
 
+    /// The default effect set over the API and the source of the different one in the settings.
+    fn differing(&self, given: &Given) -> Option<(&Arc<str>, Effect)> {
+        let source = self.settings.default_source.as_ref()?;
+        Some((source, given.default.filter(|default| *default != self.settings.default)?))
+    }
+
+    fn check_default(&self, given: &Given) -> Result<(), PolicyError> {
+        match self.differing(given) {
+            Some((source, _)) => Err(ManagedInFile::new("the default decision (`access.default`)", source).into()),
+            None => Ok(()),
+        }
+    }
+
+    /// If an earlier version stored another default effect than the settings have, the stricter one applies.
     fn default(&self, given: &Given) -> Effect {
-        given.default.unwrap_or(self.settings.default)
+        match given.default {
+            Some(_) if self.differing(given).is_some() => Effect::Block,
+            given => given.unwrap_or(self.settings.default),
+        }
     }
 
     fn policy(&self, given: &Given) -> Policy {

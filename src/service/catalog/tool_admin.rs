@@ -10,7 +10,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 pub(crate) use self::duplicates::{DuplicateGroup, DuplicateTool, Duplicates, LookalikeTool, duplicates};
-use crate::domain::access::management::ManagedBy;
+use crate::domain::access::management::{ManagedBy, ManagedInFile};
 use crate::domain::access::tool_facts::{Overlays, OverrideProblem, TagSource, ToolOverride};
 use crate::domain::catalog::catalog;
 use crate::domain::catalog::definition::Difference;
@@ -84,7 +84,7 @@ pub(crate) struct ToolView {
     pub tokens: Option<u32>,
     pub tags: Vec<TagView>,
     pub synonyms: Vec<String>,
-    /// Whether an admin pinned the tool. `selection.pinned` is not considered.
+    /// Whether a file or an admin pinned the tool, also in `selection.pinned`.
     pub pinned: bool,
     /// The override by a file or an admin.
     pub written: Option<ToolOverride>,
@@ -271,6 +271,21 @@ impl ToolAdmin {
         self.changed(id).await.ok_or(OverrideError::NotFound)
     }
 
+    /// Checks that `selection.pinned` doesn't pin the tool, because then the API can't unpin it.
+    ///
+    /// # Errors
+    /// [`ManagedInFile`]
+    pub(crate) fn check_unpin(&self, id: &ToolId) -> Result<(), ManagedInFile> {
+        if self.tool(id).is_some_and(|tool| self.is_pinned_in_settings(&tool)) {
+            return Err(self.overrides.managed(format_args!("`selection.pinned`, which pins {},", visible(&id.to_string()))));
+        }
+        Ok(())
+    }
+
+    fn is_pinned_in_settings(&self, tool: &Tool) -> bool {
+        self.current.settings().pinned.iter().any(|name| name == tool.operation_id.as_str())
+    }
+
     /// Checks a shape against the current definition of its tool. What was set before may stay, although the definition has
     /// changed since.
     fn check_shape(&self, id: &ToolId, shape: &Shape) -> Result<(), OverrideProblem> {
@@ -414,7 +429,7 @@ impl ToolAdmin {
             tokens: tool.map(|tool| tool.tokens),
             tags: tool.map(|tool| tags(tool, overlays)).unwrap_or_default(),
             synonyms: written.as_ref().map(|written| written.synonyms.clone()).unwrap_or_default(),
-            pinned: written.as_ref().is_some_and(|written| written.pinned),
+            pinned: written.as_ref().is_some_and(|written| written.pinned) || tool.is_some_and(|tool| self.is_pinned_in_settings(tool)),
             written,
             managed_by,
             version: self.overrides.version(id),

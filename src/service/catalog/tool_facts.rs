@@ -3,6 +3,7 @@
 //! A change is stored before it is acknowledged, and applies to every later request.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -87,10 +88,14 @@ impl ToolOverrides {
     /// [`ManagedInFile`]
     pub fn check_given(&self, tool: &ToolId) -> Result<(), ManagedInFile> {
         if self.overlays.load().of_files.contains_key(tool) {
-            let entry = format!("the metadata of {}", visible(&tool.to_string()));
-            return Err(ManagedInFile::new(entry, &self.file.load()));
+            return Err(self.managed(format_args!("the metadata of {}", visible(&tool.to_string()))));
         }
         Ok(())
+    }
+
+    /// The reason why the API can't change an entry of the settings file.
+    pub fn managed(&self, entry: impl fmt::Display) -> ManagedInFile {
+        ManagedInFile::new(entry, &self.file.load())
     }
 
     /// Takes over the stored overrides, which another service may have changed.

@@ -128,10 +128,10 @@ impl Execute {
         let known = catalog.operation(name);
         known.filter(|tool| visibility.allows(tool)).cloned().ok_or_else(|| {
             self.note_denial(known, principal);
-            // Models may omit the server's name.
-            let same_name = || catalog.visible(&visibility).find(|tool| *tool.label == *name).map(|tool| tool.operation_id.as_str());
-            let near = nearest_of_family(name, catalog.visible(&visibility).map(|tool| tool.operation_id.as_str()));
-            ExecuteError::NotFound { did_you_mean: near.or_else(same_name).map(str::to_owned) }
+            // Models may omit the server's name. A name that is similar as a whole may belong to another product.
+            let same_name = catalog.visible(&visibility).find(|tool| *tool.label == *name).map(|tool| tool.operation_id.as_str());
+            let near = || nearest_of_family(name, catalog.visible(&visibility).map(|tool| tool.operation_id.as_str()));
+            ExecuteError::NotFound { did_you_mean: same_name.or_else(near).map(str::to_owned) }
         })
     }
 

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::domain::access::principal::Principal;
 use crate::domain::catalog::tool::Tool;
+use crate::domain::publishing::meta_tools::MetaTool;
 use crate::domain::text::json_text::JsonText;
 use crate::service::execution::execute::{Execute, ExecuteError};
 
@@ -59,12 +60,15 @@ impl Describe {
                 Err(_) => unknown.push(UnknownName { name: name.clone(), did_you_mean: None }),
             }
         }
-        let next = match (tools.is_empty(), unknown.is_empty()) {
-            (true, _) => "There are no such tools. Use find_tools for the names of tools.",
-            (false, true) => "Call a tool directly if it is among your tools, otherwise through run_tool.",
-            (false, false) => "Some names are unknown. Use find_tools for those; call the others directly or through run_tool.",
+        let own: Vec<MetaTool> = unknown.iter().filter_map(|unknown| MetaTool::of_name(&unknown.name)).collect();
+        let next = match (tools.is_empty(), unknown.len() == own.len()) {
+            (true, true) if !own.is_empty() => None,
+            (true, _) => Some("There are no such tools. Use find_tools for the names of tools."),
+            (false, true) => Some("Call a tool directly if it is among your tools, otherwise through run_tool."),
+            (false, false) => Some("Some names are unknown. Use find_tools for those; call the others directly or through run_tool."),
         };
-        Described { tools, unknown, next: next.to_owned() }
+        let sentences: Vec<String> = next.map(str::to_owned).into_iter().chain(own.into_iter().map(MetaTool::call_directly)).collect();
+        Described { tools, unknown, next: sentences.join(" ") }
     }
 }
 

@@ -272,18 +272,23 @@ fn next(tools: &[FoundTool], toolsets: Option<&[ProposedToolset]>, detail: Detai
 }
 
 fn next_call(tools: &[FoundTool], toolsets: Option<&[ProposedToolset]>, detail: Detail) -> String {
-    match (tools.is_empty(), toolsets, detail) {
-        (true, ..) => "Nothing was found. Try other words for what the tool should do.".to_owned(),
-        (false, Some([]), _) => "All of these are loaded: call them directly.".to_owned(),
-        (false, Some([first, ..]), _) => format!(
+    if tools.is_empty() {
+        return "Nothing was found. Try other words for what the tool should do.".to_owned();
+    }
+    match (toolsets, detail) {
+        (Some([]), _) if tools.iter().all(|tool| tool.already_loaded == Some(true)) => {
+            "All of these are loaded: call them directly.".to_owned()
+        }
+        (Some([first, ..]), _) => format!(
             "If one of these is what you need and is not loaded yet, load its toolset ({LoadToolset}, e.g. \"{}\") and then call the tool \
              directly. If none fits, try other words.",
             first.name
         ),
-        (false, None, Detail::Full) => {
+        // No toolset can be loaded for those that aren't, such as tools of a server that has the name of a toolset.
+        (Some([]) | None, Detail::Full) => {
             format!("Call a tool directly if it is among your tools, otherwise through {RunTool}.")
         }
-        (false, None, Detail::Names | Detail::Summary) => format!(
+        (Some([]) | None, Detail::Names | Detail::Summary) => format!(
             "Call a tool directly if it is among your tools; otherwise get its parameters (this search again with detail \"full\") and \
              call it through {RunTool}."
         ),
@@ -303,5 +308,44 @@ fn described(tool: &Tool, score: f32, detail: Detail) -> FoundTool {
         connection: None,
         already_loaded: None,
         same_as: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Detail, FoundTool, ProposedToolset, next_call};
+
+    fn found(already_loaded: Option<bool>) -> FoundTool {
+        FoundTool {
+            name: "git__log".to_owned(),
+            server: "git".to_owned(),
+            tool: "log".to_owned(),
+            score: 1.0,
+            weak: false,
+            summary: None,
+            description: None,
+            parameters: None,
+            connection: None,
+            already_loaded,
+            same_as: Vec::new(),
+        }
+    }
+
+    /// Regression test: without a toolset to load, all tools were called loaded.
+    #[test]
+    fn the_next_step_fits_what_is_loaded() {
+        let toolset = ProposedToolset { name: "history".to_owned(), tools: 1, has: Vec::new() };
+        let (loaded, other) = (found(Some(true)), found(Some(false)));
+        for (tools, toolsets, detail, expected) in [
+            (vec![], Some(&[][..]), Detail::Summary, "Nothing was found."),
+            (vec![loaded.clone()], Some(&[]), Detail::Summary, "All of these are loaded"),
+            (vec![loaded.clone(), other.clone()], Some(&[]), Detail::Full, "otherwise through run_tool."),
+            (vec![loaded, other.clone()], Some(&[]), Detail::Summary, "call it through run_tool."),
+            (vec![other], Some(std::slice::from_ref(&toolset)), Detail::Full, "load its toolset (load_toolset, e.g. \"history\")"),
+            (vec![found(None)], None, Detail::Full, "otherwise through run_tool."),
+        ] {
+            let next = next_call(&tools, toolsets, detail);
+            assert!(next.contains(expected), "{expected}: {next}");
+        }
     }
 }

@@ -25,7 +25,7 @@ use crate::service::publishing::meta_tokens::MetaTokens;
 use crate::service::records::metrics::{Meters, SelectionFigures, SelectionKind};
 use crate::service::records::record::Recorder;
 use crate::service::selection::builtins::{BuiltinFamilies, BuiltinTexts};
-use crate::service::selection::chats::Chats;
+use crate::service::selection::chats::{Chats, over_budget};
 use crate::service::selection::choose::{ChatParameters, Choose, Chosen, Message};
 use crate::service::selection::compose::Composition;
 use crate::service::selection::explain::Trace;
@@ -35,6 +35,9 @@ use crate::service::selection::request::SelectRequest;
 use crate::service::selection::retrieve::Retrieve;
 use crate::service::spans;
 use crate::settings::SelectionSettings;
+
+/// Maximum number of removed tools that a warning names.
+const MOST_DROPPED: usize = 10;
 
 pub struct Select {
     current: Arc<CurrentCatalog>,
@@ -272,10 +275,7 @@ impl Select {
         let keeps_all = whole.is_some() || chosen.kind.keeps_all();
         let stays = |tool: &ToolId| keeps_all && offer.position(tool, &view.catalog).is_some();
         let dropped = updated.dropped.iter().filter(|tool| view.tool(tool).is_some() && !stays(tool));
-        let names: Vec<String> = dropped.map(ToString::to_string).collect();
-        if !names.is_empty() {
-            warnings.push(format!("over the chat's budget of {budget}, no longer offered: {}", names.join(", ")));
-        }
+        warnings.extend(over_budget(budget, MOST_DROPPED, dropped.map(ToString::to_string).collect()));
         (updated.set, warnings)
     }
 

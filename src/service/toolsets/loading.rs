@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::domain::access::visibility::Visibility;
 use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::naming::OperationId;
-use crate::domain::catalog::tool::{Tool, ToolId};
+use crate::domain::catalog::tool::ToolId;
 use crate::domain::publishing::address::Address;
 use crate::domain::publishing::meta_tools::MetaTool::{EnableToolGroup, ListAvailableToolsets, LoadToolset, RunTool};
 use crate::domain::selection::chat::ChatKey;
@@ -25,11 +25,14 @@ use crate::service::catalog::current::{CurrentCatalog, View};
 use crate::service::ports::{SelectionEventKind, SessionStore, StoreError};
 use crate::service::publishing::publish::{Bound, Publish};
 use crate::service::records::record::Recorder;
-use crate::service::selection::chats::Chats;
+use crate::service::selection::chats::{Chats, over_budget};
 use crate::service::selection::pinned::pinned;
 
 /// The warning of a response that doesn't wait for the store any longer.
 const NOT_STORED: &str = "the chat's tools are kept in memory only until the store answers again";
+
+/// Maximum number of removed tools that a warning names.
+const MOST_DROPPED: usize = 5;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LoadError {
@@ -418,7 +421,8 @@ impl Loading {
                 tools.len()
             ));
         }
-        warnings.extend(over_budget(budget, updated.dropped.iter().filter_map(|id| view.tool(id)).map(AsRef::as_ref)));
+        let dropped = updated.dropped.iter().filter_map(|id| view.tool(id));
+        warnings.extend(over_budget(budget, MOST_DROPPED, dropped.map(|tool| tool.operation_id.to_string()).collect()));
         Ok(warnings)
     }
 
@@ -458,34 +462,4 @@ fn read(names: &[String], with_tags: bool, catalog: &Catalog, visibility: &Visib
 fn what_is(loaded: &[Group]) -> String {
     let names: Vec<String> = loaded.iter().map(|group| format!("`{group}`")).collect();
     if names.is_empty() { String::new() } else { format!("; loaded are {}", names.join(", ")) }
-}
-
-/// The warning about tools that were removed because a chat's set exceeded its budget. It names the first few: a model reads it.
-fn over_budget<'a>(budget: usize, removed: impl Iterator<Item = &'a Tool>) -> Option<String> {
-    const NAMED: usize = 5;
-    let names: Vec<&str> = removed.map(|tool| tool.operation_id.as_str()).collect();
-    let (named, others) = names.split_at(names.len().min(NAMED));
-    let more = if others.is_empty() { String::new() } else { format!(", and {} more", others.len()) };
-    (!names.is_empty()).then(|| format!("over the chat's budget of {budget}, no longer offered: {}{more}", named.join(", ")))
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::over_budget;
-    use crate::domain::catalog::catalog::tool;
-    use crate::domain::catalog::tool::{ServerName, Tool};
-
-    #[test]
-    fn a_warning_names_the_first_removed_tools_as_callers_know_them() {
-        let tools: Vec<Tool> = (0..7)
-            .map(|at| tool(&ServerName::new("git"), &json!({ "name": format!("t{at}"), "inputSchema": { "type": "object" } })).unwrap())
-            .collect();
-        let named = |count: usize| over_budget(24, tools[..count].iter());
-        assert_eq!(named(0), None);
-        assert_eq!(named(1).unwrap(), "over the chat's budget of 24, no longer offered: git__t0");
-        assert!(named(5).unwrap().ends_with("git__t3, git__t4"), "{:?}", named(5));
-        assert!(named(7).unwrap().ends_with("git__t3, git__t4, and 2 more"), "{:?}", named(7));
-    }
 }

@@ -15,13 +15,16 @@ named! {
 }
 
 impl Provider {
-    /// The provider of a key, by the key's prefix. Gemini's keys start with `AIza` if created before 2026, with `AQ.` since.
+    /// The provider of a key, by the key's prefix. Gemini's keys start with `AIza` if created before 2026, with `AQ.` since. Other vendors
+    /// also have keys that start with `sk-` alone, which can't be told apart.
     pub fn of_key(key: &str) -> Option<Self> {
         let begins = |starts: &[&str]| starts.iter().any(|start| key.starts_with(start));
         match () {
             () if begins(&["AIza", "AQ."]) => Some(Self::Gemini),
             () if begins(&["sk-ant-"]) => Some(Self::Anthropic),
-            () if begins(&["sk-"]) => Some(Self::OpenAi),
+            // OpenRouter's.
+            () if begins(&["sk-or-"]) => None,
+            () if begins(&["sk-"]) && key.len() > "sk-".len() => Some(Self::OpenAi),
             () => None,
         }
     }
@@ -45,6 +48,8 @@ mod tests {
             ("sk-ant-api03-x", Some(Provider::Anthropic)),
             ("sk-proj-x", Some(Provider::OpenAi)),
             ("sk-x", Some(Provider::OpenAi)),
+            ("sk-or-v1-x", None),
+            ("sk-", None),
             ("gsk_x", None),
             ("", None),
         ] {

@@ -14,7 +14,7 @@ use ahash::RandomState;
 use indexmap::IndexMap;
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{DeserializeOwned, Deserializer, MapAccess, Visitor};
+use serde::de::{self, DeserializeOwned, Deserializer, MapAccess, Unexpected, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -64,6 +64,43 @@ pub fn from_object<'de, T: Deserialize<'de>, D: Deserializer<'de>>(deserializer:
         }
     }
     deserializer.deserialize_map(Object(PhantomData))
+}
+
+/// Reads a whole number that may also be written as `3.0` or `"3"`, as models do.
+///
+/// # Errors
+/// Everything else but `null`.
+pub fn whole_number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<usize>, D::Error> {
+    struct Whole;
+    impl Visitor<'_> for Whole {
+        type Value = Option<usize>;
+
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            formatter.write_str("a whole number")
+        }
+
+        fn visit_unit<E: de::Error>(self) -> Result<Self::Value, E> {
+            Ok(None)
+        }
+
+        fn visit_u64<E: de::Error>(self, number: u64) -> Result<Self::Value, E> {
+            usize::try_from(number).map(Some).map_err(|_| E::invalid_value(Unexpected::Unsigned(number), &self))
+        }
+
+        fn visit_i64<E: de::Error>(self, number: i64) -> Result<Self::Value, E> {
+            usize::try_from(number).map(Some).map_err(|_| E::invalid_value(Unexpected::Signed(number), &self))
+        }
+
+        fn visit_f64<E: de::Error>(self, number: f64) -> Result<Self::Value, E> {
+            // Without a fraction, it is written as a whole number.
+            number.to_string().parse().map(Some).map_err(|_| E::invalid_value(Unexpected::Float(number), &self))
+        }
+
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<Self::Value, E> {
+            text.trim().parse().map(Some).map_err(|_| E::invalid_value(Unexpected::Str(text), &self))
+        }
+    }
+    deserializer.deserialize_any(Whole)
 }
 
 /// One member of an object as JSON text. A text that does not contain the name is not parsed, because results can be long.
@@ -297,6 +334,33 @@ pub fn mended_in(json: &str, names: &[&str]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_whole_number_has_several_spellings() {
+        #[derive(Deserialize)]
+        struct Given {
+            #[serde(default, deserialize_with = "whole_number")]
+            limit: Option<usize>,
+        }
+        let read = |json: &str| serde_json::from_str::<Given>(json).map(|given| given.limit).map_err(|error| error.to_string());
+        for (json, expected) in [
+            (r"{}", None),
+            (r#"{"limit": null}"#, None),
+            (r#"{"limit": 3}"#, Some(3)),
+            (r#"{"limit": 3.0}"#, Some(3)),
+            (r#"{"limit": 1e1}"#, Some(10)),
+            (r#"{"limit": " 3 "}"#, Some(3)),
+        ] {
+            assert_eq!(read(json), Ok(expected), "{json}");
+        }
+        for (json, found) in
+            [("-1", "integer `-1`"), ("3.5", "floating point `3.5`"), ("\"three\"", "string \"three\""), ("[3]", "sequence")]
+        {
+            let error = read(&format!("{{\"limit\": {json}}}")).unwrap_err();
+            assert!(error.contains(&format!("{found}, expected a whole number at line 1")), "{error}");
+        }
+        assert!(read(r#"{"limit": 1e300}"#).is_err());
+    }
 
     #[test]
     fn a_member_is_found_in_every_spelling() {

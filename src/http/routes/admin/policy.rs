@@ -27,7 +27,8 @@ use crate::service::ports::{AuditAction, AuditEntry};
     reason = "for the description alone: each rule is read by itself, so that all mistakes are reported with their numbers"
 )]
 struct PolicyBody {
-    /// The decision if no rule matches. `null` means the decision in the settings.
+    /// The decision if no rule matches. `null` means the decision in the settings. If a file or a variable sets `access.default`, another
+    /// decision is rejected.
     default: Option<EffectBody>,
     /// The rules in order; the first matching rule decides.
     #[schema(required = false)]
@@ -59,7 +60,7 @@ described! {
     struct PolicyViewBody of PolicyView {
         /// Version of the rules that were set over the API; 0 means that none were set.
         version: u64,
-        /// The default that was set over the API; `null` means that the settings decide.
+        /// The default that was set over the API, if it is in effect; `null` means that the settings decide.
         default: Option<EffectBody>,
         /// The decision if no rule matches.
         effective_default: EffectBody,
@@ -161,6 +162,7 @@ pub async fn show_policy(state: web::Data<State>, _caller: Administrator) -> Htt
     params(("If-Match" = Option<String>, Header, description = "The ETag of the rules to replace; if the rules have changed since, the request has no effect")),
     responses(
         (status = 200, description = "The rules that are in effect", body = PolicyViewBody),
+        (status = 409, description = "A file or a variable sets `access.default`, and `default` differs from it (`managed_by_file`)"),
         (status = 412, description = "The rules have changed since that ETag"),
         (status = 422, description = "Rules are unreadable or contradictory; the error contains the number of each such rule and the reason")
     )
@@ -191,6 +193,7 @@ pub(in crate::http) async fn replace(
     request_body = CheckBody,
     responses(
         (status = 200, description = "Who may call which tool", body = CheckAnswerBody),
+        (status = 409, description = "The rules to test have a `default` other than `access.default` in a file or a variable (`managed_by_file`)"),
         (status = 422, description = "The request contains neither a tool nor a principal, one of them is unknown, or the rules are invalid")
     )
 )]

@@ -7,7 +7,7 @@ use utoipa::{IntoParams, ToSchema};
 use super::{principal, time};
 use crate::domain::toolsets::session::{Session, SessionContents};
 use crate::http::caller::Administrator;
-use crate::http::problem::{Answer, Problem};
+use crate::http::problem::{Answer, Code, Problem};
 use crate::http::query::Query;
 use crate::http::state::State;
 use crate::service::ports::{AuditAction, AuditEntry};
@@ -63,13 +63,17 @@ pub async fn list_all_sessions(state: web::Data<State>, _caller: Administrator, 
 )]
 #[delete("/v1/admin/sessions/{id}")]
 pub async fn end_any_session(state: web::Data<State>, caller: Administrator, id: web::Path<String>) -> Answer {
-    let owner = state.sessions.owner(&id).await?.ok_or_else(Problem::not_found)?;
+    let owner = state.sessions.owner(&id).await?.ok_or_else(unknown)?;
     if !state.sessions.end_any(&id).await? {
-        return Err(Problem::not_found());
+        return Err(unknown());
     }
     // The id gives access to the session, so the audit log contains the owner instead.
     state.audit.record(AuditEntry::of_change(&caller.0, AuditAction::SessionEnd, owner.as_str().to_owned()));
     Ok(HttpResponse::NoContent().finish())
+}
+
+fn unknown() -> Problem {
+    Problem::new(Code::NotFound, "There is no such session. GET /v1/admin/sessions lists the sessions.")
 }
 
 impl AnySessionBody {

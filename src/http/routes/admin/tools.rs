@@ -38,7 +38,7 @@ pub(in crate::http) const MAX_LIMIT: usize = 1_000;
 pub struct ToolParameters {
     server: Option<String>,
     tag: Option<String>,
-    /// `true`: only tools that an admin has pinned. `false`: only other tools.
+    /// `true`: only tools that a file or an admin has pinned. `false`: only other tools.
     pinned: Option<bool>,
     /// `true`: only tools whose definition has changed since it was approved or first seen. `false`: only other tools.
     changed: Option<bool>,
@@ -66,7 +66,7 @@ struct ToolFactsBody {
     synonyms: Vec<String>,
     /// A description that replaces the server's own everywhere.
     description: Option<String>,
-    /// Whether the tool is offered in every chat.
+    /// Whether the tool is offered in every chat. `false` is rejected if `selection.pinned` pins the tool.
     #[schema(required = false)]
     pinned: bool,
     #[schema(required = false)]
@@ -95,6 +95,12 @@ struct ParameterShapeBody {
     fixed: Option<Value>,
     /// The value that the server gets if a call lacks the parameter.
     default: Option<Value>,
+}
+
+/// Tells `false` from an absent member, which leaves a pin in the settings alone.
+#[derive(Deserialize)]
+struct Pin {
+    pinned: Option<bool>,
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -151,7 +157,7 @@ described! {
         tokens: Option<u32>,
         tags: Vec<TagBody>,
         synonyms: Vec<String>,
-        /// Whether a file or an admin has pinned the tool.
+        /// Whether a file (also in `selection.pinned`) or an admin has pinned the tool.
         pinned: bool,
         /// Metadata that a file or an admin has set.
         written: Option<WrittenFactsBody>,
@@ -370,7 +376,7 @@ pub async fn show_tool_facts(state: web::Data<State>, _caller: Administrator, pa
     responses(
         (status = 200, description = "Everything that is known about the tool", body = ToolViewBody),
         (status = 404, description = "The tool has never existed, or the caller is not an administrator"),
-        (status = 409, description = "A file defines the metadata; change it there"),
+        (status = 409, description = "A file defines the metadata, or `pinned` is `false` for a tool in `selection.pinned`; change it there"),
         (status = 412, description = "The metadata has changed since that ETag"),
         (status = 422, description = "A text is invalid, or the shape doesn't fit the tool's definition; the error contains the reason")
     )
@@ -383,8 +389,11 @@ pub async fn replace_tool_facts(
     path: web::Path<(String, String)>,
     body: Body,
 ) -> Answer {
-    let written: ToolOverride = read_json(&body.0)?;
-    let view = write(&state, &caller.0, &tool_of(path), Some(written), expected(&request)?).await?;
+    let (written, id): (ToolOverride, _) = (read_json(&body.0)?, tool_of(path));
+    if let Pin { pinned: Some(false) } = read_json(&body.0)? {
+        check_unpin(&state, &id)?;
+    }
+    let view = write(&state, &caller.0, &id, Some(written), expected(&request)?).await?;
     Ok(versioned(view.version, &view))
 }
 
@@ -472,6 +481,11 @@ pub(in crate::http) async fn write(
     let view = state.tool_admin.write(id, written, expected).await?;
     record(state, administrator, action, id, format!("version {}", view.version));
     Ok(view)
+}
+
+/// Checks that the settings don't pin a tool that is to be unpinned.
+pub(in crate::http) fn check_unpin(state: &State, id: &ToolId) -> Result<(), Problem> {
+    state.tool_admin.check_unpin(id).map_err(|error| Problem { parameter: Some("pinned".into()), ..Problem::from(error) })
 }
 
 /// Approves the current definition of a tool, and records who did.

@@ -201,6 +201,15 @@ fn needed<'a>(set: &ChatSet, wanted: &Wanted<'a>) -> Cow<'a, [ToolId]> {
     }
 }
 
+/// The warning about tools that were removed because a chat's set exceeded its budget. It contains at most this many names, because a
+/// model may read it. `None` without names.
+pub(in crate::service) fn over_budget(budget: usize, most: usize, mut names: Vec<String>) -> Option<String> {
+    let others = names.len().saturating_sub(most);
+    names.truncate(most);
+    let more = if others == 0 { String::new() } else { format!(", and {others} more") };
+    (!names.is_empty()).then(|| format!("over the chat's budget of {budget}, no longer offered: {}{more}", names.join(", ")))
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::{HashMap, HashSet};
@@ -213,7 +222,7 @@ mod tests {
     use tokio::sync::Semaphore;
     use tokio_util::sync::CancellationToken;
 
-    use super::{ChatKey, ChatStore, Chats, PrincipalId, ToolId};
+    use super::{ChatKey, ChatStore, Chats, PrincipalId, ToolId, over_budget};
     use crate::domain::selection::chat::ChatSet;
     use crate::service::ports::{StoreError, StoredChat};
 
@@ -474,6 +483,15 @@ mod tests {
         assert!(one.store_now(&key).await);
         assert_eq!(names(&other.read(&key).await.unwrap()), ["d", "c"]);
         assert_eq!(names(&one.read(&key).await.unwrap()), ["d", "c"]);
+    }
+
+    #[test]
+    fn a_warning_names_the_first_removed_tools() {
+        let named = |count: usize| over_budget(24, 5, (0..count).map(|at| format!("git__t{at}")).collect());
+        assert_eq!(named(0), None);
+        assert_eq!(named(1).unwrap(), "over the chat's budget of 24, no longer offered: git__t0");
+        assert!(named(5).unwrap().ends_with("git__t3, git__t4"), "{:?}", named(5));
+        assert!(named(7).unwrap().ends_with("git__t3, git__t4, and 2 more"), "{:?}", named(7));
     }
 
     /// Its reads wait for a permit each.
