@@ -820,7 +820,7 @@ mod tests {
         drop(call);
         let (_other, mut messages) = listening(&exchange, 2);
         let since = |ago: Duration| {
-            *lock(&exchange.waiting).abandoned.get_mut(&RequestId::Number(1)).unwrap() = Instant::now().checked_sub(ago).unwrap()
+            *lock(&exchange.waiting).abandoned.get_mut(&RequestId::Number(1)).unwrap() = Instant::now().checked_sub(ago).unwrap();
         };
         since(ABANDONED / 2);
         assert_eq!(reaches(&exchange, None, &mut messages), (false, false));
