@@ -618,6 +618,10 @@ impl From<CallError> for Problem {
                 )
             },
             CallError::Timeout(_) => Self::new(Code::Timeout, detail),
+            CallError::Refused { retry_after: Some(time), .. } => {
+                let seconds = whole_seconds(time);
+                Self { retry_after: Some(seconds), ..Self::new(Code::ServerError, format!("{detail}. Try again in {seconds} s.")) }
+            }
             CallError::Refused { .. } | CallError::Challenged(_) | CallError::Protocol { .. } => Self::new(Code::ServerError, detail),
             CallError::TooLarge { .. } => Self::new(Code::ResultTooLarge, format!("{detail}. Request less from the tool.")),
         }
@@ -706,9 +710,12 @@ mod tests {
         assert_eq!((lost.code, lost.retry_after), (Code::ServerUnavailable, None));
         assert!(lost.detail.ends_with("The server may have carried out the call: check this before you repeat it."), "{}", lost.detail);
 
-        let refused = Problem::from(CallError::Refused { status: 403 });
+        let refused = Problem::from(CallError::Refused { status: 403, retry_after: None });
         assert_eq!((refused.code.status().as_u16(), refused.code.name(), refused.retry_after), (502, "server_error", None));
         assert_eq!(refused.detail, "the MCP server refused the call with HTTP status 403");
+        let busy = Problem::from(CallError::Refused { status: 429, retry_after: Some(Duration::from_secs(7)) });
+        assert_eq!((busy.code, busy.retry_after), (Code::ServerError, Some(7)));
+        assert_eq!(busy.detail, "the MCP server refused the call with HTTP status 429. Try again in 7 s.");
 
         let timeout = Problem::from(CallError::Timeout(Duration::from_micros(59_998_380)));
         assert_eq!(timeout.detail, "no answer within 60 s");

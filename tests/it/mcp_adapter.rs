@@ -805,10 +805,22 @@ async fn a_call_that_http_refuses_is_not_taken_for_a_lost_connection() {
         let error = server.try_call("test", "echo", json!({})).await.unwrap_err();
         // A proxy answers with the last three if it doesn't reach the server.
         match error {
-            CallError::Refused { status: found } => assert!(found == status && status < 502, "{error:?}"),
+            CallError::Refused { status: found, .. } => assert!(found == status && status < 502, "{error:?}"),
             _ => assert!(matches!(error, CallError::Unavailable { .. }) && status >= 502, "{error:?}"),
         }
         assert_eq!(server.state("test").phase, ServerPhase::Connected);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_with_too_many_calls_says_when_to_try_again() {
+    for (seconds, expected) in [("7", Some(Duration::from_secs(7))), ("Fri, 31 Dec 1999 23:59:59 GMT", None)] {
+        let http = HttpServer::start(&["call-status=429", &format!("retry-after={seconds}")]);
+        let mut server = start(vec![http.settings("test", &[])]);
+        server.listed("test").await;
+        let error = server.try_call("test", "echo", json!({})).await.unwrap_err();
+        let CallError::Refused { status: 429, retry_after } = error else { panic!("{error:?}") };
+        assert_eq!(retry_after, expected);
     }
 }
 

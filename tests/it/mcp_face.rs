@@ -258,10 +258,29 @@ async fn results_leave_as_they_were_written() {
             assert_eq!(answer.contains("toolsieve://one/file:///x"), path == "/mcp", "{answer}");
         }
     }
-    // What nobody could read is a text.
-    let broken = raw_call(&service, "/mcp", "one__raw_result", &json!({"result": r#"{"content": [{"type": "odd"}]}"#}), Era::Older).await;
-    let broken: Value = serde_json::from_str(&broken).unwrap();
-    assert_eq!(broken["result"]["content"][0]["type"], "text", "{broken}");
+    // What this service doesn't know, the client may know.
+    for item in [
+        r#"{"type": "video", "data": 1.50}"#,
+        r#"{"type": "text"}"#,
+        r#"{"type": "image", "data": "AAAA"}"#,
+        r#"{"type": "text", "text": "a", "annotations": {"audience": ["robot"]}}"#,
+    ] {
+        for is_error in ["", r#", "isError": true"#] {
+            let written = format!(r#"{{"content": [{item}, {{"type": "text", "text": "a"}}]{is_error}}}"#);
+            let answer = raw_call(&service, "/mcp", "one__raw_result", &json!({"result": written}), Era::Older).await;
+            assert!(answer.contains(&format!(r#""result":{written}"#)), "{answer}");
+        }
+    }
+    // What is no result is a text, and an error stays one.
+    for (written, is_error) in [(r#"{"content": 7}"#, false), (r#"{"content": {"type": "text"}, "isError": true}"#, true)] {
+        let broken = raw_call(&service, "/mcp", "one__raw_result", &json!({"result": written}), Era::Older).await;
+        let broken: Value = serde_json::from_str(&broken).unwrap();
+        assert_eq!(
+            (&broken["result"]["content"][0]["text"], &broken["result"]["isError"]),
+            (&json!(written), &json!(is_error)),
+            "{broken}"
+        );
+    }
 }
 
 /// The body of the answer to a call, as it came.

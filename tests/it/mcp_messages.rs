@@ -168,6 +168,13 @@ async fn parameters_that_nobody_can_read_are_said_to_be_invalid() {
         assert_eq!(error["code"], -32602, "{method}: {answer}");
         assert!([method, named].iter().all(|word| error["message"].as_str().unwrap().contains(word)), "{answer}");
     }
+    // No list has a second page. Some clients send an empty cursor for the first.
+    for list in ["tools/list", "prompts/list", "resources/list", "resources/templates/list"] {
+        let (_, answer) = client.ask(list, json!({"cursor": "zzz"})).await;
+        assert_eq!(answer["error"]["code"], -32602, "{list}: {answer}");
+        let (_, answer) = client.ask(list, json!({"cursor": ""})).await;
+        assert!(answer["result"].is_object(), "{list}: {answer}");
+    }
     let fresh = Client::new(&service, "/mcp", None);
     let response = fresh.send(Method::POST, Some(&request(1, "initialize", &hello))).await;
     assert_eq!((response.status(), response.headers().get(SESSION)), (StatusCode::OK, None));

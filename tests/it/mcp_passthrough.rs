@@ -191,6 +191,10 @@ async fn a_tool_asks_the_user_of_who_called() {
     let (_, several) = able.ask("tools/call", json!({"name": "one__ask_user", "arguments": {"message": "?"}})).await;
     assert!(message_of(&several)["error"].to_string().contains("several calls"), "{several}");
     sleeping.abort();
+    // The server doesn't respond to the cancelled call, and the question may belong to it.
+    assert_eq!(service.post("/one/wait_cancelled", &json!({})).await.0, StatusCode::OK);
+    let (_, abandoned) = able.ask("tools/call", json!({"name": "one__ask_user", "arguments": {"message": "?"}})).await;
+    assert!(message_of(&abandoned)["error"].to_string().contains("can't be asked"), "{abandoned}");
     let (status, over_rest) = service.post("/my_two/ask_user", &json!({"message": "?"})).await;
     assert_eq!(status, StatusCode::OK);
     assert!(over_rest.to_string().contains("can't be asked"), "{over_rest}");

@@ -1,7 +1,7 @@
 //! An MCP server over streamable HTTP. See `behaviour.rs`; besides: `port=N`, `json` answers in one piece instead of
 //! a stream of events, `no-get` has no stream for news, `bad-session=400` answers as servers of the TypeScript SDK
-//! do, `status=N` says no to everything, `call-status=N` to calls only, `quote-refusal` quotes the secrets it was sent,
-//! `redirect=URL` sends everybody away, `headers` has tools that tell the headers of the very request, how many sessions
+//! do, `status=N` says no to everything, `call-status=N` to calls only (with `retry-after=N` too), `quote-refusal`
+//! quotes the secrets it was sent, `redirect=URL` sends everybody away, `headers` has tools that tell the headers of the very request, how many sessions
 //! there are, and every `Authorization` that came so far. The port it listens on is its first line of output.
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test server may panic")]
 #![allow(clippy::pedantic, unreachable_pub, dead_code, reason = "shared with the other test server")]
@@ -98,7 +98,11 @@ async fn post(
     let method = message["method"].as_str().unwrap_or_default().to_owned();
     authorizations.note(&method, &request);
     if let Some(status) = options.value("call-status").filter(|_| method == "tools/call") {
-        return HttpResponse::build(StatusCode::from_u16(status.parse().unwrap()).unwrap()).body("no secret");
+        let mut refused = HttpResponse::build(StatusCode::from_u16(status.parse().unwrap()).unwrap());
+        if let Some(seconds) = options.value("retry-after") {
+            refused.insert_header(("retry-after", seconds.to_owned()));
+        }
+        return refused.body("no secret");
     }
     let tool = message["params"]["name"].as_str().filter(|_| options.has("headers") && method == "tools/call");
     if let Some(observed) = tool.and_then(|tool| observed(tool, &request, &sessions, &authorizations)) {

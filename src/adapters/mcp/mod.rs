@@ -240,7 +240,10 @@ impl McpServers {
                     if status == StatusCode::BAD_REQUEST {
                         held.link.exchange.suspect.notify_one();
                     }
-                    return Err(CallError::Refused { status: status.as_u16() });
+                    return Err(CallError::Refused { status: status.as_u16(), retry_after: None });
+                }
+                LinkError::Busy(time) => {
+                    return Err(CallError::Refused { status: StatusCode::TOO_MANY_REQUESTS.as_u16(), retry_after: Some(time) });
                 }
                 LinkError::Unusable(message) => return Err(CallError::Protocol { code: INTERNAL_ERROR, message, data: None }),
                 LinkError::Closed { reason, sent } => {

@@ -95,25 +95,48 @@ pub(super) fn failed(problem: &Problem) -> CallToolResult {
 
 /// Adds the server's name to the resource URIs in a result, for addresses that serve many servers. Public `http` and
 /// `https` URIs remain unchanged.
-pub(super) fn with_prefixed_uris(server: &ServerName, read: &CallToolResult, mut result: String) -> String {
-    for (number, block) in read.content.iter().enumerate() {
-        if let ContentBlock::ResourceLink(link) = block
-            && !is_public(&link.uri)
-        {
-            let replacement = Edit::Replace(json::quoted(&prefixed_uri(server, &link.uri)));
-            result = json::edit(&result, &format!("/content/{number}/uri"), &replacement).unwrap_or(result);
-        }
+pub(super) fn with_prefixed_uris(server: &ServerName, mut result: String) -> String {
+    let prefixed: Vec<(usize, String)> = json::member(&result, "content")
+        .and_then(|content| json::items(content.get()))
+        .into_iter()
+        .flatten()
+        .enumerate()
+        .filter_map(|(number, item)| Some((number, own_link(item.get())?)))
+        .map(|(number, uri)| (number, prefixed_uri(server, &uri)))
+        .collect();
+    for (number, uri) in prefixed {
+        result = json::edit(&result, &format!("/content/{number}/uri"), &Edit::Replace(json::quoted(&uri))).unwrap_or(result);
     }
     result
+}
+
+/// The URI in a content item that links to a resource of the server.
+fn own_link(item: &str) -> Option<String> {
+    let uri = json::member(item, "uri").and_then(|uri| json::text(uri.get()))?;
+    let kind = json::member(item, "type").and_then(|kind| json::text(kind.get()))?;
+    (kind == "resource_link" && !is_public(&uri)).then_some(uri)
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{is_accepted, of};
+    use super::{is_accepted, of, with_prefixed_uris};
     use crate::domain::catalog::catalog;
     use crate::domain::catalog::tool::ServerName;
+
+    #[test]
+    fn links_to_resources_say_whose_they_are() {
+        let prefixed = |items: &str| with_prefixed_uris(&ServerName::from("one"), format!(r#"{{"content": [{items}], "x": 1e2}}"#));
+        let as_written = |items: &str| format!(r#"{{"content": [{items}], "x": 1e2}}"#);
+        // Items that the SDK can't read come before a link that it can't read either.
+        let others = r#"{"type": "video", "uri": "file:///v"}, 7, {"type": "resource_link", "uri": "https://example.org/a"}"#;
+        assert_eq!(
+            prefixed(&format!(r#"{others}, {{"type": "resource_link", "n": 1.50, "uri": "file:///x"}}"#)),
+            as_written(&format!(r#"{others}, {{"type": "resource_link", "n": 1.50, "uri": "toolsieve://one/file:///x"}}"#))
+        );
+        assert_eq!(prefixed(others), as_written(others));
+    }
 
     /// The schema that MCP clients get is the one by which calls read their arguments.
     #[test]

@@ -28,6 +28,7 @@ use super::{definition, questions, unreadable};
 use crate::domain::access::visibility::Visibility;
 use crate::domain::catalog::catalog::{Catalog, CatalogServer};
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
+use crate::domain::execution::outcome;
 use crate::domain::publishing::address::Address;
 use crate::domain::publishing::meta_tools::MetaTool::{self, DescribeTools, FindTools, LoadToolset, RunTool};
 use crate::domain::publishing::meta_tools::{MAX_DESCRIBED, describe_listed, summarize_servers};
@@ -129,7 +130,12 @@ impl ServerHandler for Handler {
             .with_instructions(instructions(&catalog, &visibility, self.shown, self.mode()))
     }
 
-    async fn list_tools(&self, _: Option<PaginatedRequestParams>, _: RequestContext<RoleServer>) -> Result<ListToolsResult, ErrorData> {
+    async fn list_tools(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListToolsResult, ErrorData> {
+        check_cursor(request)?;
         let (catalog, visibility) = self.view();
         if let Some(server) = &self.server {
             let own = catalog.visible(&visibility).filter(|tool| tool.id.server == *server);
@@ -200,7 +206,12 @@ impl ServerHandler for Handler {
         }
     }
 
-    async fn list_prompts(&self, _: Option<PaginatedRequestParams>, _: RequestContext<RoleServer>) -> Result<ListPromptsResult, ErrorData> {
+    async fn list_prompts(
+        &self,
+        request: Option<PaginatedRequestParams>,
+        _: RequestContext<RoleServer>,
+    ) -> Result<ListPromptsResult, ErrorData> {
+        check_cursor(request)?;
         Ok(self.prompts().await)
     }
 
@@ -214,17 +225,19 @@ impl ServerHandler for Handler {
 
     async fn list_resources(
         &self,
-        _: Option<PaginatedRequestParams>,
+        request: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListResourcesResult, ErrorData> {
+        check_cursor(request)?;
         Ok(self.resources().await)
     }
 
     async fn list_resource_templates(
         &self,
-        _: Option<PaginatedRequestParams>,
+        request: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListResourceTemplatesResult, ErrorData> {
+        check_cursor(request)?;
         Ok(self.resource_templates().await)
     }
 
@@ -441,19 +454,19 @@ impl Handler {
         }
     }
 
-    /// Forwards the result unchanged if clients can read it. Otherwise, the result becomes text, so that nothing is
-    /// lost.
+    /// Forwards the result unchanged, even if it contains items that the SDK doesn't know. What is no result at all becomes text, so that
+    /// nothing is lost.
     fn result(&self, tool: &Tool, result: String) -> CallToolResult {
-        let read = serde_json::from_str::<CallToolResult>(&result);
-        // Tries again without numbers and depths that these types don't support.
-        let Some(read) = read.ok().or_else(|| serde_json::from_value(readable_members(&result)?).ok()) else {
-            return CallToolResult::success(vec![ContentBlock::text(result)]);
-        };
-        if read.is_error == Some(true) {
+        let is_error = outcome::is_error(&result);
+        if is_error {
             fail_call("tool_error");
         }
-        let result = if self.server.is_some() { result } else { definition::with_prefixed_uris(&tool.id.server, &read, result) };
-        self.written.result(result).unwrap_or(read)
+        if is_result(&result) {
+            let result = if self.server.is_some() { result } else { definition::with_prefixed_uris(&tool.id.server, result) };
+            return self.written.result(result).unwrap_or_default();
+        }
+        let text = vec![ContentBlock::text(result)];
+        if is_error { CallToolResult::error(text) } else { CallToolResult::success(text) }
     }
 
     /// The context for a call to this tool. It contains headers only if the server's configuration needs them.
@@ -507,10 +520,22 @@ impl Drop for CallSpan {
     }
 }
 
-/// The object without the members that don't fit into a JSON tree.
-fn readable_members(object: &str) -> Option<Value> {
-    let members = json::members(object)?.into_iter();
-    Some(Value::Object(members.filter_map(|(name, value)| Some((name.into_owned(), json::readable(value.get()).ok()?))).collect()))
+/// Rejects every cursor: each list is a single page, so no client has one from here (MCP specification, "Pagination").
+fn check_cursor(request: Option<PaginatedRequestParams>) -> Result<(), ErrorData> {
+    match request.and_then(|request| request.cursor).filter(|cursor| !cursor.is_empty()) {
+        Some(_) => Err(ErrorData::invalid_params("Unknown cursor. The list is a single page: request it without `cursor`.", None)),
+        None => Ok(()),
+    }
+}
+
+/// Whether the JSON text is the result of a call: an object with a list of content, or without content and with another member of such
+/// results.
+fn is_result(result: &str) -> bool {
+    let Some(members) = json::members(result) else { return false };
+    match members.get("content").map(|content| content.get()) {
+        None | Some("null") => members.contains_key("structuredContent") || members.contains_key("isError"),
+        Some(content) => content.starts_with('['),
+    }
 }
 
 /// Forwards a tool's progress notifications to a client that has requested them.

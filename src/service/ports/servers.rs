@@ -446,7 +446,11 @@ pub enum CallError {
     Timeout(Duration),
     /// The server responded with this HTTP status, without a response to the call.
     #[error("the MCP server refused the call with HTTP status {status}")]
-    Refused { status: u16 },
+    Refused {
+        status: u16,
+        /// The time after which the server accepts another call, if it has too many.
+        retry_after: Option<Duration>,
+    },
     /// The server rejected the token of the caller's sign-in, or there was none. It has not run the call.
     #[error("the MCP server requires a sign-in (HTTP status {})", .0.status)]
     Challenged(Box<Challenge>),
@@ -468,7 +472,7 @@ impl CallError {
             Self::NotLetIn { .. } => "not_let_in".into(),
             Self::TooManyUsers { .. } => "too_many_users".into(),
             Self::Timeout(_) => "timeout".into(),
-            Self::Refused { status } => status.to_string().into(),
+            Self::Refused { status, .. } => status.to_string().into(),
             Self::Protocol { code, .. } => code.to_string().into(),
             Self::TooLarge { .. } => "too_large".into(),
             Self::Challenged(_) => "unauthorized".into(),

@@ -163,7 +163,7 @@ async fn the_error_of_a_tool_is_not_taken_for_the_end_of_a_session() {
     assert_eq!(http.called(), ["found"]);
     // Without its id, an error looks like that of a lost session. It is sent again in one new session, and no more.
     let error = server.try_call("test", "not_found", json!({})).await.unwrap_err();
-    assert!(matches!(error, CallError::Refused { status: 404 }), "{error:?}");
+    assert!(matches!(error, CallError::Refused { status: 404, .. }), "{error:?}");
     assert_eq!(http.called(), ["not_found", "not_found"]);
     let error = server.try_call("test", "not_found_null", json!({})).await.unwrap_err();
     assert!(matches!(&error, CallError::Protocol { message, .. } if message == "not here"), "{error:?}");

@@ -44,6 +44,8 @@ pub(in crate::adapters::mcp) const RAW: &str = "raw:";
 const DATA: usize = 4_000;
 /// Number of entries from which dead ones are removed before another is added.
 const PURGE_FROM: usize = 64;
+/// How long the server may still work on an abandoned call. Most servers stop at once, and don't respond to a cancelled one.
+const ABANDONED: Duration = Duration::from_mins(1);
 
 /// The response to a request with a ticket.
 #[derive(Debug)]
@@ -279,6 +281,15 @@ pub(in crate::adapters::mcp) struct Exchange {
 struct Waiting {
     answers: HashMap<RequestId, Weak<TicketState>>,
     progress: HashMap<RequestId, Weak<TicketState>>,
+    /// The calls that were sent and then abandoned, with the time. The server may still send messages about them.
+    abandoned: HashMap<RequestId, Instant>,
+}
+
+impl Waiting {
+    /// Whether the server may still work on a call whose caller has gone.
+    fn has_abandoned(&self) -> bool {
+        self.abandoned.values().any(|since| since.elapsed() < ABANDONED)
+    }
 }
 
 /// The call to which a server request belongs.
@@ -389,8 +400,11 @@ impl Exchange {
                 }
                 // Not for rmcp, which would log the content.
                 "notifications/message" => {
-                    if let (Some(params), Asker::One(callee)) = (member("params"), self.asker(None)) {
-                        let _ = callee.said.try_send(ServerMessage::Note(params));
+                    if let Some(params) = member("params") {
+                        let token = params.get("_meta").and_then(|meta| request_id(meta.get("progressToken")?));
+                        if let Asker::One(callee) = self.callee(stream, token.as_ref()) {
+                            let _ = callee.said.try_send(ServerMessage::Note(params));
+                        }
                     }
                     Inbound::Consumed
                 }
@@ -501,32 +515,55 @@ impl Exchange {
     /// Removes and returns the ticket of a request, so that no other message can claim it.
     fn claim(&self, id: RequestId) -> Option<(RequestId, Arc<TicketState>)> {
         let mut waiting = lock(&self.waiting);
+        waiting.abandoned.remove(&id);
         if let Some(ticket) = waiting.answers.remove(&id) {
             return ticket.upgrade().map(|ticket| (id, ticket));
         }
         // Some servers return the id as a string.
         let RequestId::String(text) = &id else { return None };
         let number = RequestId::Number(text.parse().ok()?);
+        waiting.abandoned.remove(&number);
         waiting.answers.remove(&number)?.upgrade().map(|ticket| (number, ticket))
     }
 
-    /// Finds the caller for a server request: by the stream on which the request arrived, by its progress token, or as the only
+    /// Notes that the caller of this request has gone. Until the server responds, or for [`ABANDONED`], messages that name no call may be
+    /// about this one.
+    pub(in crate::adapters::mcp) fn abandon(&self, id: &RequestId) {
+        let mut waiting = lock(&self.waiting);
+        let unanswered = waiting.answers.get(id).and_then(Weak::upgrade);
+        if !unanswered.is_some_and(|ticket| matches!(ticket.purpose, Purpose::Call)) {
+            return;
+        }
+        let abandoned = &mut waiting.abandoned;
+        if abandoned.len() >= PURGE_FROM && abandoned.len() == abandoned.capacity() {
+            abandoned.retain(|_, since| since.elapsed() < ABANDONED);
+        }
+        abandoned.insert(id.clone(), Instant::now());
+    }
+
+    /// Finds the caller for a server request by the metadata of the request.
+    pub(in crate::adapters::mcp) fn asker(&self, meta: &RequestMetaObject) -> Asker {
+        let meta = |key: &str| meta.0.0.get(key).and_then(request_id);
+        self.callee(meta(STREAM).as_ref(), meta("progressToken").as_ref())
+    }
+
+    /// Finds the caller for a server's message: by the stream on which the message arrived, by its progress token, or as the only
     /// caller with a running call. If several calls of one caller run, calls that already wait for an answer are excluded,
     /// because the server can't make another request in these.
-    pub(in crate::adapters::mcp) fn asker(&self, meta: Option<&RequestMetaObject>) -> Asker {
+    fn callee(&self, stream: Option<&RequestId>, token: Option<&RequestId>) -> Asker {
         let waiting = lock(&self.waiting);
-        let meta = |key: &str| meta.and_then(|meta| meta.0.0.get(key)).and_then(request_id);
         // A stream is one of ours. A token may be the server's own, which names no call.
-        let of_stream = || Some(waiting.answers.get(&meta(STREAM)?).and_then(Weak::upgrade));
-        let of_token = || Some(waiting.progress.get(&meta("progressToken")?)?.upgrade());
+        let of_stream = || Some(waiting.answers.get(stream?).and_then(Weak::upgrade));
+        let of_token = || Some(waiting.progress.get(token?)?.upgrade());
         let callee = |call: Arc<TicketState>| match call.listeners.said.clone() {
             Some(said) => Asker::One(Callee { said, call }),
             None => Asker::Nobody,
         };
         match of_stream().or_else(of_token) {
             Some(Some(ticket)) => return callee(ticket),
-            // The caller has gone. Nobody else may answer the question.
+            // The caller has gone. The message is for nobody else.
             Some(None) => return Asker::Nobody,
+            None if waiting.has_abandoned() => return Asker::Nobody,
             None => {}
         }
         let mut calls: Vec<Arc<TicketState>> = waiting.answers.values().filter_map(Weak::upgrade).collect();
@@ -732,9 +769,84 @@ mod tests {
     }
 
     fn waiting(exchange: &Exchange, id: i64) -> Ticket {
+        waiting_with(exchange, id, Listeners::default())
+    }
+
+    fn waiting_with(exchange: &Exchange, id: i64, listeners: Listeners) -> Ticket {
         let mut request = CallToolRequest::new(CallToolRequestParams::new("t"));
-        request.extensions.insert(Ticket::new(Purpose::Call, 100, Listeners::default()));
+        request.extensions.insert(Ticket::new(Purpose::Call, 100, listeners));
         exchange.outbound(&mut ClientJsonRpcMessage::request(ClientRequest::CallToolRequest(request), RequestId::Number(id))).unwrap()
+    }
+
+    /// A running call of a caller that takes messages, and the messages.
+    fn listening(exchange: &Exchange, id: i64) -> (Ticket, mpsc::Receiver<ServerMessage>) {
+        let (said, messages) = mpsc::channel(4);
+        (waiting_with(exchange, id, Listeners { said: Some(said), ..Listeners::default() }), messages)
+    }
+
+    /// Lets the server send a log message and a request, and returns whether the caller gets the message and would be asked.
+    fn reaches(exchange: &Exchange, stream: Option<i64>, messages: &mut mpsc::Receiver<ServerMessage>) -> (bool, bool) {
+        let note = br#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"secret"}}"#;
+        let stream = stream.map(RequestId::Number);
+        assert!(matches!(exchange.inbound_on(note, stream.as_ref()), Inbound::Consumed));
+        let question = br#"{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{"message":"?"}}"#;
+        let Inbound::Forward(question) = exchange.inbound_on(question, stream.as_ref()) else { panic!("the question is lost") };
+        let mut meta = RequestMetaObject::default();
+        meta.0.0.extend(question["params"]["_meta"].as_object().cloned().unwrap_or_default());
+        (matches!(messages.try_recv(), Ok(ServerMessage::Note(_))), matches!(exchange.asker(&meta), Asker::One(_)))
+    }
+
+    #[test]
+    fn messages_about_an_abandoned_call_reach_no_other_caller() {
+        let exchange = Exchange::default();
+        let (call, _messages) = listening(&exchange, 1);
+        assert!(call.start_sending());
+        call.sent(true);
+        exchange.abandon(&RequestId::Number(1));
+        drop(call);
+        let (_other, mut messages) = listening(&exchange, 2);
+        assert_eq!(reaches(&exchange, None, &mut messages), (false, false));
+        assert_eq!(reaches(&exchange, Some(2), &mut messages), (true, true), "the stream names the call");
+        // The late answer, with the id as some servers write it.
+        exchange.inbound(br#"{"jsonrpc":"2.0","id":"1","result":{}}"#);
+        assert_eq!(reaches(&exchange, None, &mut messages), (true, true));
+    }
+
+    #[test]
+    fn an_abandoned_call_that_is_never_answered_is_forgotten() {
+        let exchange = Exchange::default();
+        let (call, _messages) = listening(&exchange, 1);
+        exchange.abandon(&RequestId::Number(1));
+        drop(call);
+        let (_other, mut messages) = listening(&exchange, 2);
+        let since = |ago: Duration| {
+            *lock(&exchange.waiting).abandoned.get_mut(&RequestId::Number(1)).unwrap() = Instant::now().checked_sub(ago).unwrap();
+        };
+        since(ABANDONED / 2);
+        assert_eq!(reaches(&exchange, None, &mut messages), (false, false));
+        since(ABANDONED);
+        assert_eq!(reaches(&exchange, None, &mut messages), (true, true));
+    }
+
+    #[test]
+    fn an_answered_call_is_not_abandoned() {
+        let exchange = Exchange::default();
+        let (_call, _messages) = listening(&exchange, 1);
+        exchange.inbound(br#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
+        exchange.abandon(&RequestId::Number(1));
+        let (_other, mut messages) = listening(&exchange, 2);
+        assert_eq!(reaches(&exchange, None, &mut messages), (true, true));
+    }
+
+    #[test]
+    fn the_stream_names_the_call_of_a_message() {
+        let exchange = Exchange::default();
+        let ((call, mut messages), (_other, mut of_other)) = (listening(&exchange, 1), listening(&exchange, 2));
+        assert_eq!(reaches(&exchange, None, &mut messages), (false, false), "several calls run");
+        assert_eq!(reaches(&exchange, Some(1), &mut messages), (true, true));
+        drop(call);
+        assert_eq!(reaches(&exchange, Some(1), &mut of_other), (false, false));
+        assert_eq!(reaches(&exchange, Some(2), &mut of_other), (true, true));
     }
 
     #[test]

@@ -349,7 +349,7 @@ const INVALID_REQUEST: ErrorCode = ErrorCode::INVALID_REQUEST;
 impl Client {
     /// Forwards a server request to the caller and returns the answer.
     async fn hand_on(&self, method: String, params: Value, meta: &RequestMetaObject) -> Result<Value, ErrorData> {
-        let callee = match self.exchange.asker(Some(meta)) {
+        let callee = match self.exchange.asker(meta) {
             Asker::One(callee) => callee,
             Asker::Several => {
                 let message = "several calls are running on this connection, and the request does not say which one it belongs to";

@@ -1,6 +1,7 @@
 //! Errors of requests over a link.
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use ::http::StatusCode;
 use rmcp::service::ServiceError;
@@ -25,6 +26,9 @@ pub(in crate::adapters::mcp) enum LinkError {
     /// The server responded with this HTTP status and without a JSON-RPC response.
     #[error("HTTP {0}")]
     Refused(StatusCode),
+    /// The server has too many requests (429), and accepts another one after this time.
+    #[error("HTTP {}", StatusCode::TOO_MANY_REQUESTS)]
+    Busy(Duration),
     /// The server rejected the token of a sign-in, or there was none.
     #[error("HTTP {}: it requires a sign-in", .0.status)]
     Challenged(Box<Challenge>),
@@ -65,6 +69,7 @@ pub(in crate::adapters::mcp) fn transport_error(error: &DynamicTransportError) -
             closed(failure.to_string(), true)
         }
         Some(StreamableHttpError::Client(HttpFailure::Status(status))) => LinkError::Refused(*status),
+        Some(StreamableHttpError::Client(HttpFailure::Busy(time))) => LinkError::Busy(*time),
         Some(StreamableHttpError::Client(HttpFailure::Challenge(challenge))) => LinkError::Challenged(challenge.clone()),
         Some(StreamableHttpError::Client(failure)) => LinkError::Unusable(failure.to_string()),
         // The server rejected the request itself. A second rejection, in another session, is another error.

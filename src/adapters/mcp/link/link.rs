@@ -147,7 +147,7 @@ impl Link {
         let Ok(handle) = self.peer.send_cancellable_request(request, options).await else {
             return Err(LinkError::Closed { reason: "the connection is closed".into(), sent: false });
         };
-        let mut abandoned = CancelOnDrop { peer: &self.peer, ticket: &ticket, id: Some(handle.id.clone()) };
+        let mut abandoned = CancelOnDrop { peer: &self.peer, exchange: &self.exchange, ticket: &ticket, id: Some(handle.id.clone()) };
         let outcome = tokio::select! {
             biased;
             outcome = handle.rx => Some(outcome),
@@ -186,6 +186,7 @@ impl Link {
 /// Cancels a request if this guard is dropped before the response arrives: in the queue, or at the server.
 struct CancelOnDrop<'a> {
     peer: &'a Peer<RoleClient>,
+    exchange: &'a Exchange,
     ticket: &'a Ticket,
     id: Option<RequestId>,
 }
@@ -193,10 +194,14 @@ struct CancelOnDrop<'a> {
 impl Drop for CancelOnDrop<'_> {
     fn drop(&mut self) {
         let Some(id) = self.id.take() else { return };
+        let is_unsent = self.ticket.abandon();
+        if !is_unsent {
+            self.exchange.abandon(&id);
+        }
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let reason = Some("the caller no longer waits for the result".to_owned());
         let mut notification = CancelledNotification::new(CancelledNotificationParam::new(Some(id), reason));
-        if self.ticket.abandon() {
+        if is_unsent {
             notification.extensions.insert(Unsent);
         }
         let peer = self.peer.clone();

@@ -8,11 +8,14 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::future::ready;
 use futures::stream::{self, BoxStream, StreamExt};
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, TRANSFER_ENCODING, WWW_AUTHENTICATE};
+use http::header::{
+    ACCEPT, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, RETRY_AFTER, TRANSFER_ENCODING, WWW_AUTHENTICATE,
+};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use indexmap::IndexMap;
 use parking_lot::Mutex;
@@ -43,6 +46,8 @@ pub(in crate::adapters::mcp) const EVENT_STREAM: &str = "text/event-stream";
 pub(in crate::adapters::mcp) const JSON: &str = "application/json";
 /// Maximum size of an error body, in bytes. It is read only for a JSON-RPC error.
 const FAILURE_LIMIT: usize = 64 * 1024;
+/// Maximum time after which a server may let callers repeat a call.
+const LONGEST_WAIT: Duration = Duration::from_hours(24);
 
 /// The reason why an HTTP exchange failed.
 #[derive(Debug, thiserror::Error)]
@@ -51,6 +56,9 @@ pub(in crate::adapters::mcp) enum HttpFailure {
     Connection(#[from] ConnectionFailure),
     #[error("HTTP {0}")]
     Status(StatusCode),
+    /// The server has too many requests (429), and accepts another one after this time.
+    #[error("HTTP {}", StatusCode::TOO_MANY_REQUESTS)]
+    Busy(Duration),
     #[error("the configured header `{0}` is not valid")]
     Header(String),
     #[error(transparent)]
@@ -379,6 +387,12 @@ impl HttpClient {
     async fn refused(&self, response: Response, posted: Posted) -> Result<StreamableHttpPostResponse, Failure> {
         let Posted { request, is_discover, is_call, has_session, ticket } = posted;
         let (status, exchange) = (response.status(), &self.0.exchange);
+        if status == StatusCode::TOO_MANY_REQUESTS
+            && ticket.is_some()
+            && let Some(time) = retry_after(&response)
+        {
+            return Err(StreamableHttpError::Client(HttpFailure::Busy(time)));
+        }
         let failure = Err(StreamableHttpError::Client(HttpFailure::Status(status)));
         if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS) {
             return failure;
@@ -582,6 +596,12 @@ pub(in crate::adapters::mcp) fn check_encoding(response: &Response) -> Result<()
 
 fn header(response: &Response, name: &str) -> Option<String> {
     response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
+}
+
+/// The time in `Retry-After`, if the header contains seconds.
+fn retry_after(response: &Response) -> Option<Duration> {
+    let seconds = header(response, RETRY_AFTER.as_str())?.trim().parse().ok()?;
+    Some(Duration::from_secs(seconds).min(LONGEST_WAIT))
 }
 
 /// The body; `None` if it exceeds the limit.
