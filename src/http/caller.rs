@@ -406,7 +406,8 @@ impl Admission {
         person::of_headers(headers)
     }
 
-    fn on_behalf_of(&self, principal: &Principal, user: User) -> Principal {
+    /// A user on whose behalf a caller acts, with the user's groups.
+    pub(crate) fn on_behalf_of(&self, principal: &Principal, user: User) -> Principal {
         principal.on_behalf_of(user, &self.groups.load())
     }
 
