@@ -5,7 +5,6 @@ use std::net::{SocketAddr, TcpListener};
 use std::num::NonZeroUsize;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
@@ -75,7 +74,6 @@ pub(super) fn admission(start: &StartSettings, live: &LiveSettings, keys: &Arc<K
         trust_users: start.access.trust_users,
         user_jwt_secret: start.access.user_jwt_secret.clone(),
         groups: ArcSwap::from_pointee(live.groups.clone()),
-        warned: AtomicBool::new(false),
     }
 }
 

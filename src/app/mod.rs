@@ -316,6 +316,7 @@ impl Application {
             client: Arc::new(HttpAuthorizationClient),
             servers: Arc::clone(&servers),
             current: Arc::clone(&current),
+            api_keys: Arc::clone(&keys),
             keys: start.secrets.keys.clone(),
             signer,
             public_url: public_url.clone(),

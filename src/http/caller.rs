@@ -4,7 +4,6 @@ use std::future::{Ready, ready};
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use actix_web::body::MessageBody;
@@ -21,6 +20,7 @@ use subtle::ConstantTimeEq;
 use tokio::time::sleep;
 
 use crate::domain::access::principal::{GroupTable, Principal, PrincipalKind, User};
+use crate::domain::access::user_token::SignedUser;
 use crate::domain::access::{api_key, user_token};
 use crate::domain::publishing::address::{Address, AddressPrefix};
 use crate::http::address;
@@ -52,12 +52,14 @@ pub(crate) struct Admission {
     pub admin_key: Option<SecretString>,
     /// Whether callers with the service key may name the user on whose behalf they call.
     pub trust_users: bool,
-    /// The secret for users' signed identities. If it is set, unsigned identities are ignored.
+    /// The secret for users' signed identities. If it is set, requests with an unsigned identity are refused.
     pub user_jwt_secret: Option<SecretString>,
     pub groups: ArcSwap<GroupTable>,
-    /// Whether the log already contains the warning about signed users without a secret.
-    pub warned: AtomicBool,
 }
+
+/// The trusted caller of a request whose user is signed without groups. Attached to the request, because its body may contain the groups.
+#[derive(Clone)]
+pub(crate) struct Ungrouped(Arc<Principal>);
 
 /// Which callers may use the service.
 #[derive(Clone, Debug)]
@@ -206,7 +208,13 @@ fn let_in(state: &State, request: &ServiceRequest, path: &str, is_session: bool)
         takes_basic: reads && standing != Standing::Any,
         is_own: standing == Standing::Own,
     };
-    let decided = state.admission.decide(&credentials).map_err(|refusal| match refusal {
+    let decided = state.admission.decide(&credentials).map(|(principal, ungrouped)| {
+        if let Some(ungrouped) = ungrouped {
+            request.extensions_mut().insert(ungrouped);
+        }
+        principal
+    });
+    let decided = decided.map_err(|refusal| match refusal {
         Refusal::WrongKey(problem) => {
             let client = address::client(request.peer_addr(), headers, &state.trusted_proxies);
             state.wrong_keys.count(client).map_or(problem, |retry_after| {
@@ -319,7 +327,7 @@ fn take_path(request: &mut ServiceRequest, path: &str) {
 
 impl Admission {
     /// Authenticates the caller. All kinds of wrong keys get the same response.
-    fn decide(&self, credentials: &RequestCredentials<'_>) -> Result<Principal, Refusal> {
+    fn decide(&self, credentials: &RequestCredentials<'_>) -> Result<(Principal, Option<Ungrouped>), Refusal> {
         let headers = credentials.headers;
         let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()).and_then(credential);
         // Browsers attach Basic credentials to every request, even to requests from other sites' pages.
@@ -342,11 +350,13 @@ impl Admission {
             let principal = by_configuration(self.access(), given, credentials)?;
             Principal { vouches: self.trust_users && principal.kind == PrincipalKind::ServiceKey, ..principal }
         };
-        let principal = match self.user(&principal, headers)? {
-            Some(user) => self.on_behalf_of(&principal, user),
-            None => principal,
+        let (principal, ungrouped) = match self.user(&principal, headers)? {
+            Some(NamedUser { user, lacks_groups }) => {
+                (self.on_behalf_of(&principal, user), lacks_groups.then(|| Ungrouped(Arc::new(principal))))
+            }
+            None => (principal, None),
         };
-        Ok(principal.with_model(person::text(headers, MODEL, MAX_BYTES)?))
+        Ok((principal.with_model(person::text(headers, MODEL, MAX_BYTES)?), ungrouped))
     }
 
     /// Which callers may use the service now. Keys in the settings file close a service that was started without keys.
@@ -389,34 +399,70 @@ impl Admission {
     }
 
     /// The user on whose behalf a trusted caller makes the request.
-    fn user(&self, principal: &Principal, headers: &HeaderMap) -> Result<Option<User>, Problem> {
+    fn user(&self, principal: &Principal, headers: &HeaderMap) -> Result<Option<NamedUser>, Problem> {
         if !principal.vouches {
             return Ok(None);
         }
-        if let Some(secret) = &self.user_jwt_secret {
-            let Some(token) = headers.get(USER_TOKEN) else { return Ok(None) };
-            let user = token.to_str().ok().and_then(|token| user_token::read(token, secret, SystemTime::now()));
-            return user.and_then(|user| person::bounded(user).ok()).map(Some).ok_or_else(|| self.access.refused());
-        }
-        if headers.contains_key(USER_TOKEN) && !self.warned.swap(true, Ordering::Relaxed) {
-            tracing::warn!(
-                "requests carry signed users (X-OpenWebUI-User-Jwt), but access.user_jwt_secret is not set: their users are unknown"
-            );
-        }
-        person::of_headers(headers)
+        let token = headers.get(USER_TOKEN).filter(|token| !token.as_bytes().trim_ascii().is_empty());
+        let Some(secret) = &self.user_jwt_secret else {
+            let user = person::of_headers(headers)?;
+            if user.is_none() && token.is_some() {
+                let detail = "The user in X-OpenWebUI-User-Jwt can't be read, because access.user_jwt_secret is not set. Set it to the \
+                              secret with which Open WebUI signs users (FORWARD_USER_INFO_HEADER_JWT_SECRET).";
+                return Err(Problem::invalid(USER_TOKEN, detail));
+            }
+            return Ok(user.map(|user| NamedUser { user, lacks_groups: false }));
+        };
+        let Some(token) = token else {
+            return person::named_by(headers).map_or(Ok(None), |name| Err(unsigned(&format!("The header {name}"))));
+        };
+        let signed = token.to_str().ok().and_then(|token| user_token::read(token, secret, SystemTime::now()));
+        let SignedUser { user, has_groups } = signed.ok_or_else(|| self.access.refused())?;
+        let user = person::bounded(user).map_err(|_| self.access.refused())?;
+        let user = if has_groups { user } else { person::with_groups(headers, user)? };
+        Ok(Some(NamedUser { lacks_groups: !has_groups && user.groups.is_empty(), user }))
     }
 
-    fn on_behalf_of(&self, principal: &Principal, user: User) -> Principal {
+    /// A user on whose behalf a caller acts, with the user's groups.
+    pub(crate) fn on_behalf_of(&self, principal: &Principal, user: User) -> Principal {
         principal.on_behalf_of(user, &self.groups.load())
     }
 
-    /// The user that a trusted caller names in a request body. If signed identities are required, this user is ignored.
-    pub(crate) fn for_user_in_body(&self, principal: &Principal, user: Option<User>) -> Principal {
-        match user {
-            Some(user) if principal.vouches && self.user_jwt_secret.is_none() => self.on_behalf_of(principal, user),
-            _ => principal.clone(),
+    /// The user that a trusted caller names in a request body. If the headers name a user, the body can only add the groups that a signed
+    /// identity lacks.
+    ///
+    /// # Errors
+    /// `Code::InvalidRequest` if the user must be signed.
+    pub(crate) fn for_user_in_body(
+        &self,
+        principal: &Principal,
+        ungrouped: Option<&Ungrouped>,
+        user: Option<User>,
+    ) -> Result<Principal, Problem> {
+        match (user, ungrouped) {
+            (Some(_), _) if principal.vouches && self.user_jwt_secret.is_some() => Err(unsigned("`user`")),
+            (Some(user), _) if principal.vouches => Ok(self.on_behalf_of(principal, user)),
+            (Some(user), Some(Ungrouped(trusted))) if principal.user_id() == Some(user.id.as_str()) => {
+                let user = User { email: principal.email.clone(), ..user };
+                Ok(Principal { groups: self.on_behalf_of(trusted, user).groups, ..principal.clone() })
+            }
+            _ => Ok(principal.clone()),
         }
     }
+}
+
+/// The user whom a trusted caller names in the headers.
+struct NamedUser {
+    user: User,
+    /// Whether the user is signed, and neither the token nor another header contains groups.
+    lacks_groups: bool,
+}
+
+/// The error for a user without the required signature. Without the user, the request would have all rights of the key.
+fn unsigned(what: &str) -> Problem {
+    let detail = "names a user, but X-OpenWebUI-User-Jwt is missing. Set FORWARD_USER_INFO_HEADER_JWT_SECRET in Open WebUI to the value of \
+                  access.user_jwt_secret. If it is set, look for errors in the log of Open WebUI.";
+    Problem::invalid(USER_TOKEN, format!("{what} {detail}"))
 }
 
 /// The parts of a request that authentication needs.

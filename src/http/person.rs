@@ -31,19 +31,37 @@ const USER_GROUPS: &str = "x-openwebui-user-groups";
 /// `Code::InvalidRequest` if a header is invalid, or if others than the id name a user.
 pub(crate) fn of_headers(headers: &HeaderMap) -> Result<Option<User>, Problem> {
     let Some(id) = text(headers, USER_ID, MAX_BYTES)? else {
-        let is_given = |name: &&str| headers.get(*name).is_some_and(|value| !value.as_bytes().trim_ascii().is_empty());
-        return match [USER_EMAIL, USER_NAME].into_iter().find(is_given) {
+        return match named_by(headers) {
             Some(name) => Err(Problem::invalid(USER_ID, format!("The header {name} names a user, but {USER_ID} is missing or empty."))),
             None => Ok(None),
         };
     };
-    // Adds one byte per group for the comma.
-    let groups = text(headers, USER_GROUPS, MAX_GROUPS * (MAX_BYTES + 1))?.unwrap_or_default();
-    let groups = groups.split(',').map(str::trim).filter(|group| !group.is_empty()).map(str::to_owned).collect();
+    let groups = groups(headers)?;
     let name =
         headers.get(USER_NAME).map(|name| percent_decode_str(&String::from_utf8_lossy(name.as_bytes())).decode_utf8_lossy().into_owned());
     let user = User { id, email: text(headers, USER_EMAIL, MAX_BYTES)?, name, groups };
     bounded(user).map(Some).map_err(|what| Problem::invalid(USER_ID, format!("The user in the headers can't be read: {what}.")))
+}
+
+/// The header that names a user, other than by groups.
+pub(crate) fn named_by(headers: &HeaderMap) -> Option<&'static str> {
+    let is_given = |name: &&str| headers.get(*name).is_some_and(|value| !value.as_bytes().trim_ascii().is_empty());
+    [USER_ID, USER_EMAIL, USER_NAME].into_iter().find(is_given)
+}
+
+/// Gives a user whose signed identity contains no groups those in the header.
+///
+/// # Errors
+/// `Code::InvalidRequest` if the header is invalid.
+pub(crate) fn with_groups(headers: &HeaderMap, user: User) -> Result<User, Problem> {
+    let user = User { groups: groups(headers)?, ..user };
+    bounded(user).map_err(|what| Problem::invalid(USER_GROUPS, format!("The user's groups can't be read: {what}.")))
+}
+
+fn groups(headers: &HeaderMap) -> Result<BTreeSet<String>, Problem> {
+    // Adds one byte per group for the comma.
+    let groups = text(headers, USER_GROUPS, MAX_GROUPS * (MAX_BYTES + 1))?.unwrap_or_default();
+    Ok(groups.split(',').map(str::trim).filter(|group| !group.is_empty()).map(str::to_owned).collect())
 }
 
 /// Reads the user from a request body.

@@ -153,8 +153,11 @@ async fn recorded(path: &std::path::Path, selection: &str) -> Option<String> {
 }
 
 fn token(secret: &str, expires: i64) -> String {
+    signed(secret, json!({"sub": "u9", "email": "u9@example.org", "name": "U", "role": "user", "iss": "open-webui", "exp": expires}))
+}
+
+fn signed(secret: &str, claims: Value) -> String {
     let part = |value: Value| URL_SAFE_NO_PAD.encode(value.to_string());
-    let claims = json!({"sub": "u9", "email": "u9@example.org", "name": "U", "role": "user", "iss": "open-webui", "exp": expires});
     let signed = format!("{}.{}", part(json!({"alg": "HS256", "typ": "JWT"})), part(claims));
     let mac = Hmac::<Sha256>::new_from_slice(secret.as_bytes()).unwrap().chain_update(&signed).finalize();
     format!("{signed}.{}", URL_SAFE_NO_PAD.encode(mac.into_bytes()))
@@ -172,8 +175,12 @@ async fn users_are_believed_of_trusted_keys_alone() {
     assert_eq!(principal(&service, named(KEY)).await.unwrap(), "service-key");
     assert_eq!(principal(&service, filter(&trusted)).await.unwrap(), "key:webui");
     assert_eq!(principal(&service, named(ADMIN)).await.unwrap(), "admin");
-    // A signed user can't be read without the secret, and is nobody.
-    assert_eq!(principal(&service, filter(&trusted).header("X-OpenWebUI-User-Jwt", token("x", 9_999_999_999))).await.unwrap(), "key:webui");
+    // Regression: a signed user, who can't be read without the secret, had all rights of the key.
+    let signed = |request: RequestBuilder| request.header("X-OpenWebUI-User-Jwt", token("x", 9_999_999_999));
+    assert_eq!(principal(&service, signed(filter(&trusted))).await, Err(StatusCode::UNPROCESSABLE_ENTITY));
+    assert_eq!(principal(&service, signed(filter(&plain))).await.unwrap(), "key:plain");
+    assert_eq!(principal(&service, signed(named(&trusted))).await.unwrap(), "user:u1", "the plain headers name the user");
+    assert_eq!(principal(&service, filter(&trusted).header("X-OpenWebUI-User-Jwt", "")).await.unwrap(), "key:webui");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -183,13 +190,67 @@ async fn signed_users_are_believed_by_their_signature() {
     let filter = || with_key(&service, Method::POST, "/v1/filter", KEY);
     let signed = |token: String| filter().header("X-OpenWebUI-User-Jwt", token);
     assert_eq!(principal(&service, signed(token(SECRET, 9_999_999_999))).await.unwrap(), "user:u9");
-    assert_eq!(principal(&service, filter().header("X-OpenWebUI-User-Id", "u1")).await.unwrap(), "service-key", "not signed");
+    assert_eq!(principal(&service, filter()).await.unwrap(), "service-key");
+    assert_eq!(principal(&service, filter().header("X-OpenWebUI-User-Groups", "staff")).await.unwrap(), "service-key");
+    // Regression: a user without a signature had all rights of the key.
+    for (name, value) in [("X-OpenWebUI-User-Id", "u1"), ("X-OpenWebUI-User-Email", "u1@example.org"), ("X-OpenWebUI-User-Name", "U")] {
+        for request in [filter(), filter().header("X-OpenWebUI-User-Jwt", "")] {
+            assert_eq!(principal(&service, request.header(name, value)).await, Err(StatusCode::UNPROCESSABLE_ENTITY), "{name}");
+        }
+    }
+    let message = json!([{"role": "user", "content": "what time is it in Lima"}]);
+    let response = filter().json(&json!({"messages": message, "user": {"id": "u1"}})).send().await.unwrap();
+    assert_eq!(response.status(), StatusCode::UNPROCESSABLE_ENTITY);
+    let problem: Value = response.json().await.unwrap();
+    assert!(problem["detail"].as_str().unwrap().contains("FORWARD_USER_INFO_HEADER_JWT_SECRET"), "{problem}");
     for wrong in [token(SECRET, 1_000_000_000), token("another secret of this length", 9_999_999_999), "nonsense".to_owned()] {
         assert_eq!(principal(&service, signed(wrong.clone())).await, Err(StatusCode::UNAUTHORIZED), "{wrong}");
     }
     let (_, plain) = create(&service, json!({"name": "plain"})).await;
     let with = with_key(&service, Method::POST, "/v1/filter", &plain).header("X-OpenWebUI-User-Jwt", token(SECRET, 9_999_999_999));
     assert_eq!(principal(&service, with).await.unwrap(), "key:plain");
+}
+
+/// Regression test: Open WebUI's tokens contain no groups, so that rules about groups didn't apply to signed users.
+#[tokio::test(flavor = "multi_thread")]
+async fn groups_that_a_token_lacks_come_with_it() {
+    const SECRET: &str = "sixteen-characters-at-least";
+    let environment =
+        [("TOOLSIEVE_ACCESS__TRUST_USERS", "true"), ("TOOLSIEVE_ACCESS__USER_JWT_SECRET", SECRET), ("TOOLSIEVE_SELECTION__GATE", "false")];
+    let service = start(&environment).await;
+    let rules = json!({"rules": [{"effect": "block", "servers": ["time"], "groups": ["guests"]}]});
+    assert_eq!(administer(&service, Method::PUT, "/v1/admin/policy", &rules).await.0, StatusCode::OK);
+    let (_, limited) = create(&service, json!({"name": "webui", "trusted": true, "groups": ["staff"]})).await;
+    let without = token(SECRET, 9_999_999_999);
+    let with = signed(SECRET, json!({"sub": "u9", "iss": "open-webui", "exp": 9_999_999_999_u64, "groups": ["staff"]}));
+
+    // Whether the caller sees the server, in its document and in a selection.
+    let sees = async |key: &str, token: &str, header: &str, user: Value| {
+        let request = |method: Method, path: &str| {
+            let request = with_key(&service, method, path, key).header("X-OpenWebUI-User-Jwt", token);
+            if header.is_empty() { request } else { request.header("X-OpenWebUI-User-Groups", header) }
+        };
+        let document: Value = request(Method::GET, "/openapi.json").send().await.unwrap().json().await.unwrap();
+        let asked = json!({"messages": [{"role": "user", "content": "what time is it in Lima"}], "user": user});
+        let response = request(Method::POST, "/v1/filter").json(&asked).send().await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK);
+        let selection: Value = response.json().await.unwrap();
+        let in_document = document["paths"].as_object().unwrap().keys().any(|path| path.starts_with("/time/"));
+        (in_document, selection["tools"].to_string().contains("get_current_time"))
+    };
+    let guest = |id: &str| json!({"id": id, "groups": ["guests"]});
+    for (key, token, header, user, expected, why) in [
+        (KEY, &without, "", json!(null), (true, true), "no groups"),
+        (KEY, &without, "staff, guests", json!(null), (false, false), "the header has them"),
+        (KEY, &without, "", guest("u9"), (true, false), "the body has them"),
+        (KEY, &without, "", guest("u8"), (true, true), "the body names another user"),
+        (KEY, &without, "staff", guest("u9"), (true, true), "the header counts first"),
+        (KEY, &with, "guests", guest("u9"), (true, true), "the token has them"),
+        (limited.as_str(), &without, "guests", json!(null), (true, true), "the key has no such group"),
+        (limited.as_str(), &without, "", guest("u9"), (true, true), "the key has no such group"),
+    ] {
+        assert_eq!(sees(key, token, header, user).await, expected, "{why}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

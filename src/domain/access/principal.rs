@@ -229,7 +229,7 @@ impl Principal {
     }
 }
 
-/// A pattern of callers, for [`Principal::names`]: e-mail addresses are compared in lower case.
+/// A pattern of callers, for those of [`Principal::names`] that contain an e-mail address: these are compared in lower case.
 pub fn caller_pattern(pattern: &str) -> Cow<'_, str> {
     in_lower_case(pattern)
 }

@@ -32,15 +32,22 @@ struct Claims {
     sub: String,
     email: Option<String>,
     name: Option<String>,
-    #[serde(default)]
-    groups: BTreeSet<String>,
+    groups: Option<BTreeSet<String>>,
     iss: String,
     exp: u64,
     nbf: Option<u64>,
 }
 
+/// The user in a valid token.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct SignedUser {
+    pub user: User,
+    /// Whether the token contains the user's groups. Those of Open WebUI don't.
+    pub has_groups: bool,
+}
+
 /// The user in a token; `None` unless the token is entirely valid.
-pub(crate) fn read(token: &str, secret: &SecretString, now: SystemTime) -> Option<User> {
+pub(crate) fn read(token: &str, secret: &SecretString, now: SystemTime) -> Option<SignedUser> {
     if token.len() > MAX_BYTES {
         return None;
     }
@@ -61,7 +68,9 @@ pub(crate) fn read(token: &str, secret: &SecretString, now: SystemTime) -> Optio
         return None;
     }
     let given = |text: Option<String>| text.filter(|text| !text.is_empty());
-    Some(User { id: claims.sub, email: given(claims.email), name: given(claims.name), groups: claims.groups })
+    let has_groups = claims.groups.is_some();
+    let groups = claims.groups.unwrap_or_default();
+    Some(SignedUser { user: User { id: claims.sub, email: given(claims.email), name: given(claims.name), groups }, has_groups })
 }
 
 #[cfg(test)]
@@ -70,7 +79,7 @@ mod tests {
 
     use secrecy::SecretString;
 
-    use super::{Hmac, KeyInit, Mac, Sha256, URL_SAFE_NO_PAD, read};
+    use super::{Hmac, KeyInit, Mac, Sha256, SignedUser, URL_SAFE_NO_PAD, read};
     use base64::Engine as _;
 
     /// Created with `PyJWT` 2.13.0, as Open WebUI does: secret `a-secret`, exp 2000000000.
@@ -86,7 +95,8 @@ mod tests {
     fn a_token_of_open_webui_is_believed_until_its_end() {
         let secret = SecretString::from("a-secret");
         let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
-        let user = read(TOKEN, &secret, at(1_999_999_999)).unwrap();
+        let SignedUser { user, has_groups } = read(TOKEN, &secret, at(1_999_999_999)).unwrap();
+        assert!(!has_groups && user.groups.is_empty());
         assert_eq!((user.id.as_str(), user.email.as_deref(), user.name.as_deref()), ("u-1", Some("anna@example.org"), Some("Anna")));
         assert_eq!(read(TOKEN, &secret, at(2_000_000_031)), None);
         assert_eq!(read(TOKEN, &SecretString::from("another"), at(1_999_999_999)), None);
@@ -98,7 +108,7 @@ mod tests {
         let (secret, now) = (SecretString::from("s"), SystemTime::now());
         let good = r#"{"sub":"u","iss":"open-webui","exp":9999999999,"groups":["a"]}"#;
         let header = r#"{"alg":"HS256","typ":"JWT"}"#;
-        assert!(read(&sign(header, good, "s"), &secret, now).is_some_and(|user| user.groups.contains("a")));
+        assert!(read(&sign(header, good, "s"), &secret, now).is_some_and(|signed| signed.has_groups && signed.user.groups.contains("a")));
         for (header, claims) in [
             (r#"{"alg":"none"}"#, good),
             (r#"{"alg":"HS512"}"#, good),

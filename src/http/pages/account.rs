@@ -1,12 +1,14 @@
 //! A person's own page: sign-ins, the switch of the selection, what was learned from the person, and secrets. It contains no scripts, and
 //! every text of a server or a person is escaped.
 
+use std::collections::BTreeSet;
 use std::time::SystemTime;
 
 use jiff::Timestamp;
 use maud::{Markup, html};
 
 use crate::domain::catalog::hidden_text::visible;
+use crate::domain::catalog::tool::ToolId;
 use crate::http::pages::connections::{Pages, form};
 use crate::service::access::connections::{KnownConnection, PAGE};
 use crate::service::access::secrets::{KnownSecret, SecretState};
@@ -34,6 +36,8 @@ pub(in crate::http) struct Own<'a> {
     pub(in crate::http) selects: bool,
     /// What was learned from the person; `None` if learning is off.
     pub(in crate::http) learned: Option<Vec<LearnedTool>>,
+    /// Those of the learned tools that the person may see now. The page names no others.
+    pub(in crate::http) usable: BTreeSet<ToolId>,
     /// Whether something is stored that the person taught.
     pub(in crate::http) is_stored: bool,
     /// The secrets without their values; `None` if the service can store none.
@@ -61,7 +65,7 @@ impl Pages<'_> {
                 h2 { (texts.selection) }
                 (self.selection(own.selects, token))
                 h2 { (texts.learned) }
-                (self.learned(own.learned.as_deref(), own.is_stored))
+                (self.learned(own))
                 @if let Some(secrets) = &own.secrets {
                     h2 { (texts.secrets) }
                     (self.secrets(secrets, own.refused, token))
@@ -82,14 +86,14 @@ impl Pages<'_> {
         }
     }
 
-    fn learned(&self, learned: Option<&[LearnedTool]>, is_stored: bool) -> Markup {
-        let texts = self.texts;
+    fn learned(&self, own: &Own<'_>) -> Markup {
+        let (texts, is_stored) = (self.texts, own.is_stored);
         let count = |tool: &LearnedTool, is_meant: fn(f32) -> bool| -> usize {
             tool.kinds.iter().filter(|(kind, _)| is_meant(kind.weight())).map(|(_, count)| count).sum()
         };
         html! {
             p.quiet { (texts.learned_hint) }
-            @match learned {
+            @match own.learned.as_deref() {
                 None => {
                     p { (texts.learned_off) }
                     @if is_stored { p { (texts.learned_stored) } }
@@ -108,7 +112,9 @@ impl Pages<'_> {
                             tbody {
                                 @for tool in tools.iter().take(TOOLS) {
                                     tr {
-                                        th scope="row" { (name_of(tool)) }
+                                        th scope="row" {
+                                            @if own.usable.contains(&tool.tool) { (name_of(tool)) } @else { (texts.hidden_tool) }
+                                        }
                                         td.number { (count(tool, |weight| weight > 0.0)) }
                                         td.number { (count(tool, |weight| weight < 0.0)) }
                                         td { (day(tool.newest)) }
@@ -209,7 +215,7 @@ fn day(at: SystemTime) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
     use std::time::SystemTime;
 
     use actix_web::http::header::HeaderMap;
@@ -233,6 +239,7 @@ mod tests {
         let secret = KnownSecret { server, name, state: SecretState::Set, is_taken: true, updated_at: Some(at) };
         let own = Own {
             selects: false,
+            usable: BTreeSet::from([learned.tool.clone()]),
             learned: Some(vec![learned]),
             is_stored: true,
             secrets: Some(vec![secret]),
@@ -247,12 +254,28 @@ mod tests {
         assert!(page.contains(">3<") && page.contains(">2<") && page.contains("role=\"alert\""), "{page}");
     }
 
+    /// Regression test: the page named a tool that the person was no longer allowed to know.
+    #[test]
+    fn only_usable_tools_are_named() {
+        let at = SystemTime::UNIX_EPOCH;
+        let learned = ["push", "log"].map(|tool| {
+            let kinds = BTreeMap::from([(EvidenceKind::Called, 3)]);
+            LearnedTool { tool: ToolId::new("git", tool), kinds, callers: 1, since: at, newest: at }
+        });
+        let usable = BTreeSet::from([ToolId::new("git", "log")]);
+        let own = Own { selects: true, learned: Some(learned.to_vec()), usable, is_stored: true, secrets: None, refused: None };
+        let account = Account { person: "anna", form_token: "", known: &[], own: Some(own), done: "" };
+        let page = Pages { base: "", texts: texts(&HeaderMap::new()) }.account(&account);
+        assert!(page.contains("git/log") && !page.contains("git/push"), "{page}");
+        assert!(page.contains("a tool that you can't use at present") && page.matches(">3<").count() == 2, "{page}");
+    }
+
     /// Regression test: the page denied that anything was stored, and so that there is something to forget.
     #[test]
     fn nothing_was_learned_only_if_nothing_is_stored() {
         let pages = Pages { base: "", texts: texts(&HeaderMap::new()) };
         for (learned, is_stored, is_denied) in [(Some(vec![]), true, false), (Some(vec![]), false, true), (None, true, false)] {
-            let own = Own { selects: true, learned, is_stored, secrets: None, refused: None };
+            let own = Own { selects: true, learned, usable: BTreeSet::new(), is_stored, secrets: None, refused: None };
             let account = Account { person: "anna", form_token: "", known: &[], own: Some(own), done: "" };
             let page = pages.account(&account);
             assert_eq!(page.contains("Nothing was learned from you yet."), is_denied);

@@ -15,7 +15,8 @@ declare! {
     signed_in_as no_service connected not_connected sign_in_again connect disconnect signed_in_at permissions sign_in to_use to_use_end
     continue_there done done_text not_done outdated invalid_link invalid_link_text not_signed_in nothing_stored
     account saved removed_ forgotten selection selection_hint selection_on selection_off switch_on switch_off
-    learned learned_hint learned_off learned_nothing learned_stored tool for_it against_it last_used more_tools forget forget_hint cancel
+    learned learned_hint learned_off learned_nothing learned_stored tool hidden_tool for_it against_it last_used more_tools
+    forget forget_hint cancel
     secrets secrets_hint no_secrets secret_set secret_missing secret_unreadable secret_unused set_at new_value value_hint save remove
 }
 

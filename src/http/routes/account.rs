@@ -52,13 +52,19 @@ async fn page(
     let known = state.connections.list(&session.owner, &session.servers).await?;
     let own = match owner(session) {
         None => None,
-        Some(owner) => Some(Own {
-            selects: !state.switches.is_off(&owner.id, UserSwitch::Narrowing),
-            learned: (state.learning.mode() != LearningMode::Off).then(|| state.learning.tools_of(&owner.id)),
-            is_stored: state.learning.keeps(&owner.id).await?,
-            secrets: secrets_of(state, session, &owner).await?,
-            refused: refused.map(|(server, name, problem)| (server, name, problem.detail.as_str())),
-        }),
+        Some(owner) => {
+            let learned = (state.learning.mode() != LearningMode::Off).then(|| state.learning.tools_of(&owner.id));
+            let view = state.current.view(&with_rights(state, session, &owner));
+            let usable = learned.iter().flatten().map(|learned| &learned.tool).filter(|tool| view.tool(tool).is_some());
+            Some(Own {
+                selects: !state.switches.is_off(&owner.id, UserSwitch::Narrowing),
+                usable: usable.cloned().collect(),
+                learned,
+                is_stored: state.learning.keeps(&owner.id).await?,
+                secrets: secrets_of(state, session, &owner).await?,
+                refused: refused.map(|(server, name, problem)| (server, name, problem.detail.as_str())),
+            })
+        }
     };
     let status = refused.map_or(StatusCode::OK, |(.., problem)| problem.code.status());
     let account = Account { person: &session.person, form_token: form_token.expose_secret(), known: &known, own, done };
@@ -76,8 +82,25 @@ async fn secrets_of(state: &State, session: &ConnectVisit, owner: &Principal) ->
 
 /// The person of a session; `None` if it belongs to an administrator, for all users.
 fn owner(session: &ConnectVisit) -> Option<Principal> {
+    Principal::of_owner(&session.owner, user(session, ""))
+}
+
+/// The person with the present rights of the key with which the link was requested. A toolset in the request's path doesn't count.
+fn with_rights(state: &State, session: &ConnectVisit, owner: &Principal) -> Principal {
+    let key = session.caller.key.as_ref().map(|key| key.presented().and_then(|key| state.keys.of(&key)));
+    match (owner.user_id(), key) {
+        (Some(id), Some(Some(key))) => state.admission.on_behalf_of(&Principal::api_key(&key), user(session, id)),
+        // Only the service key names users, beside named keys.
+        (Some(id), None) => state.admission.on_behalf_of(&Principal::service_key(), user(session, id)),
+        (None, Some(Some(key))) => Principal::api_key(&key),
+        // Without a key, the owner has access to no server.
+        _ => owner.clone(),
+    }
+}
+
+fn user(session: &ConnectVisit, id: &str) -> User {
     let VisitCaller { email, name, groups, .. } = session.caller.clone();
-    Principal::of_owner(&session.owner, User { id: String::new(), email, name, groups })
+    User { id: id.to_owned(), email, name, groups }
 }
 
 /// The session, its person, and the fields of a form.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use actix_web::{HttpRequest, HttpResponse, post, web};
+use actix_web::{HttpMessage, HttpRequest, HttpResponse, post, web};
 use indexmap::IndexMap;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ use crate::domain::selection::selection::{Selection, Shadow};
 use crate::domain::text::json;
 use crate::domain::toolsets::session::Session;
 use crate::http::body::Body;
-use crate::http::caller::Caller;
+use crate::http::caller::{Caller, Ungrouped};
 use crate::http::llm_keys;
 use crate::http::person::{self, MAX_BYTES};
 use crate::http::problem::{Answer, Code, Problem, limit, plain, read_json};
@@ -70,7 +70,8 @@ struct FilterBody {
     /// Whether to select among foreign functions too, if `tools` contains their definitions. Open WebUI's own tools stay or
     /// go in families, such as all tools for notes.
     narrow_foreign: Option<bool>,
-    /// The user on whose behalf the request is made. Only trusted callers may name a user. Invalid data is an error.
+    /// The user on whose behalf the request is made. Only trusted callers may name a user. Invalid data is an error. With
+    /// `access.user_jwt_secret`, the header `X-OpenWebUI-User-Jwt` must name the user, and only the user's groups are read here.
     #[serde(default)]
     #[schema(value_type = Option<PersonBody>)]
     user: Option<Value>,
@@ -352,6 +353,7 @@ async fn answer(
     let lists_over_mcp =
         body.tools.is_none() && offer.is_none() && body.connections.iter().flatten().any(|(_, path)| above_mcp(path).is_some());
     let user = body.user.as_ref().map(person::of_body).transpose()?;
+    let ungrouped = request.extensions().get::<Ungrouped>().cloned();
     let mut selecting = SelectRequest { advisors, ..body.into_request()? };
     if selecting.chat.is_none() {
         selecting.chat = context(caller, request).chat;
@@ -362,7 +364,7 @@ async fn answer(
             let model = principal.model.clone().or_else(|| request.model.clone());
             principal.clone().with_model(model)
         }
-        _ => state.admission.for_user_in_body(&caller.0, user).with_model(request.model.clone()),
+        _ => state.admission.for_user_in_body(&caller.0, ungrouped.as_ref(), user)?.with_model(request.model.clone()),
     };
     // An explanation counts for the administrator who asks, not for the user in whose place they ask.
     state.limits.selection(if explaining.is_some() { &caller.0 } else { &principal }).await?;

@@ -10,8 +10,8 @@ use arc_swap::ArcSwap;
 use moka::sync::Cache;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::domain::access::policy::{self, PatternSet};
-use crate::domain::access::principal::{Principal, PrincipalId, caller_pattern};
+use crate::domain::access::policy::{self, CallerPatterns};
+use crate::domain::access::principal::{Principal, PrincipalId};
 use crate::domain::access::rate::Pace;
 use crate::domain::catalog::tool::ServerName;
 use crate::service::access::rates::{Limiter, Rates};
@@ -128,7 +128,7 @@ impl Limits {
 struct Callers {
     usual: Option<Pace>,
     /// Patterns of callers with their own rates, which are in `paces` in the same order. `None` is unlimited.
-    exceptions: PatternSet,
+    exceptions: CallerPatterns,
     paces: Vec<Option<Pace>>,
     /// The rate limiters of recent callers; `None` if no caller is limited.
     known: Option<Cache<PrincipalId, Option<Limiter>>>,
@@ -139,14 +139,13 @@ impl Callers {
         let usual = Pace::new(number, burst);
         let (mut patterns, mut paces) = (Vec::new(), Vec::new());
         // Skip invalid patterns, which were rejected with the settings.
-        for (glob, number) in exceptions.iter().filter_map(|(pattern, number)| Some((policy::glob(&caller_pattern(pattern)).ok()?, number)))
-        {
-            patterns.push(glob);
+        for (pattern, number) in exceptions.iter().filter(|(pattern, _)| policy::glob(pattern).is_ok()) {
+            patterns.push(pattern);
             paces.push(Pace::new(*number, burst));
         }
         let is_free = usual.is_none() && paces.iter().all(Option::is_none);
         let known = (!is_free).then(|| Cache::builder().max_capacity(CALLERS).time_to_idle(IDLE).build());
-        Self { usual, exceptions: PatternSet::new(&patterns), paces, known }
+        Self { usual, exceptions: CallerPatterns::new(&patterns), paces, known }
     }
 
     async fn take(&self, limit: Limit, principal: &Principal, rates: &Rates) -> Result<(), Limited> {
@@ -264,6 +263,19 @@ mod tests {
         assert_eq!(refused.to_string(), "this caller may make 2 tool calls a minute");
         assert!(selection(&limits, &Principal::anyone()).is_ok(), "calls are not messages");
         assert_eq!(selection(&limits, &Principal::anyone()).unwrap_err().limit, Limit::Selections);
+    }
+
+    /// Regression test: an address in a pattern put all of the pattern in lower case, so that its other alternatives matched other ids.
+    #[test]
+    fn only_addresses_match_in_any_case() {
+        let call_exceptions = vec![("user:{U1,anna@Example.org}".to_owned(), 3)];
+        let limits = limits(LimitSettings { calls: 1, call_exceptions, ..LimitSettings::default() });
+        let calls = |id: &str, email: &str| {
+            let caller = user(id, email);
+            (0..10).filter(|_| call(&limits, &caller, &"one".into()).is_ok()).count()
+        };
+        assert_eq!(["U1", "u1", "ANNA@example.org"].map(|id| calls(id, "")), [3, 1, 3]);
+        assert_eq!(calls("u2", "Anna@example.ORG"), 3);
     }
 
     #[test]

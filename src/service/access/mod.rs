@@ -1,7 +1,7 @@
 //! Callers' keys, rules, limits, secrets and sign-ins.
 
-pub(crate) mod connections;
 pub mod keys;
+pub(crate) mod connections;
 pub(crate) mod rates;
 pub(crate) mod limits;
 pub(crate) mod policies;

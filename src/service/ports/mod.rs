@@ -48,7 +48,7 @@ pub use self::store::{
     LearningStore, ListingStore, Overwrites, PendingSignIn, PolicyStore, RateKey, RateReport, RateStore, SecretStore, ServerStore,
     SessionCaps, SessionSaved, SessionStore, SharedRate, SharedRates, StateChange, StatePart, StateVersions, Store, StoreError,
     StoreFailures, StoredChat, StoredConnection, StoredDefinition, StoredPolicy, StoredScope, StoredSecret, StoredServer,
-    StoredToolOverride, SwitchStore, ToolOverrideStore, ToolsetStore, Unfollowed, UpkeepStore, UsageStore, VisitCaller,
+    StoredToolOverride, SwitchStore, ToolOverrideStore, ToolsetStore, Unfollowed, UpkeepStore, UsageStore, VisitCaller, VisitKey,
 };
 pub use self::tracer::{Span, SpanKind, SpanValue, TraceContext, Tracer};
 pub use crate::domain::catalog::catalog::{ServerListing, SkippedTool};

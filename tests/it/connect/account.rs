@@ -136,6 +136,49 @@ async fn a_switch_ends_with_its_key() {
     assert_eq!(browser.open(&service, "/ui/me").await.status, StatusCode::FORBIDDEN, "its session has ended, too");
 }
 
+/// Regression test: a link and its session went on after the key with which the link was requested, and could replace secrets.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_link_and_its_session_end_with_the_key() {
+    let service = start(servers(), None, &[]).await;
+    let (id, first) = create(&service, json!({"name": "webui", "trusted": true})).await;
+    let link = async |key: &str| {
+        let request = with_key(&service, Method::GET, "/v1/connections", key).header("X-OpenWebUI-User-Id", "anna");
+        answer(request).await.1["link"].as_str().unwrap().to_owned()
+    };
+    let enter = async |link: &str| {
+        let mut browser = Browser::of("anna");
+        let page = browser.open(&service, link).await;
+        let entered = browser.submit(&service, "/ui/me/enter", &[("link", hidden(&page.text, "link").as_str())]).await;
+        assert_eq!(entered.location.as_deref(), Some("/ui/me"), "{entered:?}");
+        browser
+    };
+    // Nobody has opened the second link.
+    let mut browser = enter(&link(&first).await).await;
+    let csrf = hidden(&browser.open(&service, "/ui/me").await.text, "csrf");
+    let unused = link(&first).await;
+    let of_service_key = connections(&service, "anna").await["link"].as_str().unwrap().to_owned();
+    assert_ne!(unused, of_service_key, "each key has its own link");
+
+    let (status, rotated) = administer(&service, Method::POST, &format!("/v1/admin/keys/{id}/rotate"), &json!({})).await;
+    assert_eq!(status, StatusCode::OK, "{rotated}");
+    let second = rotated["key"].as_str().unwrap();
+    let ended = [
+        browser.open(&service, "/ui/me").await,
+        browser.submit(&service, "/ui/me/selection", &[("csrf", csrf.as_str()), ("selection", "off")]).await,
+        Browser::of("anna").open(&service, &unused).await,
+        Browser::of("anna").submit(&service, "/ui/me/enter", &[("link", unused.split("link=").nth(1).unwrap())]).await,
+    ];
+    assert!(ended.iter().all(|page| page.status == StatusCode::FORBIDDEN), "{ended:?}");
+    assert!(!keeps_all(&filter(&service, "anna").await), "nothing has changed");
+
+    let mut browser = enter(&link(second).await).await;
+    let unused = link(second).await;
+    assert_eq!(administer(&service, Method::DELETE, &format!("/v1/admin/keys/{id}"), &json!({})).await.0, StatusCode::OK);
+    assert_eq!(browser.open(&service, "/ui/me").await.status, StatusCode::FORBIDDEN);
+    assert_eq!(Browser::of("anna").open(&service, &unused).await.status, StatusCode::FORBIDDEN);
+    enter(&of_service_key).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_person_sees_and_forgets_what_was_learned_from_them_alone() {
     let servers = json!({"left": stdio(&["list=small"]), "right": stdio(&["list=small"]), "mail": stdio(&["list=mail"])});
@@ -154,6 +197,11 @@ async fn a_person_sees_and_forgets_what_was_learned_from_them_alone() {
     let mut browser = entered(&service, "anna").await;
     let page = browser.open(&service, "/ui/me").await;
     assert!(page.text.contains("right/echo") && !page.text.contains("mail/send_email") && !page.text.contains("order 7"), "{page:?}");
+    // A tool that the person may no longer use has no name. It can still be forgotten.
+    let rules = json!({"rules": [{"effect": "block", "servers": ["right"], "principals": ["user:anna"]}]});
+    assert_eq!(administer(&service, Method::PUT, "/v1/admin/policy", &rules).await.0, StatusCode::OK);
+    let page = browser.open(&service, "/ui/me").await;
+    assert!(!page.text.contains("right/echo") && page.text.contains("a tool that you can't use at present"), "{page:?}");
     let question = browser.open(&service, "/ui/me/forget").await;
     assert!(question.status == StatusCode::OK && question.text.contains("can't be undone"), "{question:?}");
     let forged = browser.submit(&service, "/ui/me/forget", &[("csrf", "wrong")]).await;

@@ -162,6 +162,22 @@ async fn streams_are_limited_and_only_for_administrators() {
     .await;
 }
 
+/// Regression test: a stream went on for up to 15 minutes after its key was revoked.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_ends_with_its_key() {
+    let service = service().await;
+    let (revoked, first) = create(&service, json!({"name": "first", "role": "viewer"})).await;
+    let (rotated, second) = create(&service, json!({"name": "second", "role": "viewer"})).await;
+    let open = async |key: &str| Stream::open(with_key(&service, Method::GET, STREAM, key)).await;
+    let (mut of_first, mut of_second, mut of_admin) = (open(&first).await, open(&second).await, open(ADMIN).await);
+    let revoking = administer(&service, Method::DELETE, &format!("/v1/admin/keys/{revoked}"), &json!({})).await;
+    let rotating = administer(&service, Method::POST, &format!("/v1/admin/keys/{rotated}/rotate"), &json!({})).await;
+    assert_eq!((revoking.0, rotating.0), (StatusCode::OK, StatusCode::OK));
+    ask(&service, "later").await;
+    assert_eq!(of_admin.event().await.1["chat"], "later");
+    assert_eq!((of_first.next().await, of_second.next().await), (None, None));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_page_gets_rows_while_its_session_lasts() {
     let service = service().await;

@@ -14,11 +14,11 @@ use ahash::RandomState;
 use rayon::iter::{IntoParallelIterator as _, ParallelIterator as _};
 
 use crate::domain::access::policy::decision::ToolSide;
-use crate::domain::access::policy::pattern::{Bits, Conditions, Patterns, Reach, Scratch, ToolConditions};
+use crate::domain::access::policy::pattern::{Bits, CallerPatterns, Conditions, Patterns, Reach, Scratch, ToolConditions};
 use crate::domain::access::policy::rule::{Effect, PlacedRule, Rule};
 use crate::domain::access::policy::toolsets::{CompiledToolsets, Membership};
 use crate::domain::access::policy::view::RuleAttributes;
-use crate::domain::access::principal::{Principal, caller_pattern};
+use crate::domain::access::principal::Principal;
 use crate::domain::access::toolset::ToolsetName;
 use crate::domain::access::visibility::{Classes, Members, Scope, VisibilityClass};
 use crate::domain::catalog::catalog::Catalog;
@@ -54,7 +54,8 @@ pub struct Policy {
 #[derive(Debug)]
 struct CallerSide {
     fingerprint: Fingerprint,
-    principals: Patterns,
+    /// `None` if the rule has no such condition.
+    principals: Option<CallerPatterns>,
     groups: Patterns,
     models: Patterns,
 }
@@ -385,17 +386,16 @@ impl Program {
 impl CallerSide {
     fn of(rule: &Rule) -> Self {
         let Rule { principals, groups, models, .. } = rule.conditions();
-        let principals: Vec<String> = principals.iter().map(|pattern| caller_pattern(pattern).into_owned()).collect();
         Self {
             fingerprint: Fingerprint::of_text(&format!("{principals:?} {groups:?} {models:?}")),
-            principals: Patterns::new(&principals),
+            principals: (!principals.is_empty()).then(|| CallerPatterns::new(&principals)),
             groups: Patterns::new(&groups),
             models: Patterns::new(&models),
         }
     }
 
     fn holds(&self, principal: &Principal) -> bool {
-        self.principals.hold(principal.names())
+        self.principals.as_ref().is_none_or(|patterns| principal.names().any(|name| patterns.is_match(&name)))
             && self.groups.hold(principal.groups.iter().map(String::as_str))
             && self.models.hold(principal.model.as_deref())
     }

@@ -12,6 +12,7 @@ use regex_automata::util::syntax;
 use regex_automata::{Input, MatchKind};
 
 use crate::domain::access::policy::rule::Effect;
+use crate::domain::access::principal::caller_pattern;
 use crate::domain::catalog::naming::{self, OperationId};
 use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::domain::catalog::traits::Traits;
@@ -194,6 +195,41 @@ impl Patterns {
 
     pub(super) fn hold(&self, names: impl IntoIterator<Item: AsRef<str>>) -> bool {
         self.is_free || names.into_iter().any(|name| self.set.is_match(name.as_ref()))
+    }
+}
+
+/// Patterns of callers. In names that contain an e-mail address, case doesn't count. Other names match as written.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CallerPatterns {
+    written: PatternSet,
+    /// The same patterns in lower case, in the same order, for names with an address; `None` if no pattern changes.
+    lower: Option<PatternSet>,
+}
+
+impl CallerPatterns {
+    /// Compiles patterns that [`glob`] can parse.
+    pub(crate) fn new<T: AsRef<str>>(texts: &[T]) -> Self {
+        let in_lower_case = |text: &str| glob(&caller_pattern(text));
+        let changes = texts.iter().map(AsRef::as_ref).any(|text| *caller_pattern(text) != *text);
+        let lower = changes.then(|| {
+            // A range such as `[Z-a]` has no form in lower case.
+            let globs = texts.iter().map(AsRef::as_ref).filter_map(|text| in_lower_case(text).or_else(|_| glob(text)).ok());
+            PatternSet::new(&globs.collect::<Vec<Glob>>())
+        });
+        Self { written: set(texts.iter()), lower }
+    }
+
+    pub(super) fn is_match(&self, name: &str) -> bool {
+        self.of(name).is_match(name)
+    }
+
+    /// The positions of the patterns that match.
+    pub(crate) fn matches(&self, name: &str) -> Vec<usize> {
+        self.of(name).matches(name)
+    }
+
+    fn of(&self, name: &str) -> &PatternSet {
+        self.lower.as_ref().filter(|_| name.contains('@')).unwrap_or(&self.written)
     }
 }
 
@@ -492,7 +528,7 @@ impl Bits {
 
 #[cfg(test)]
 mod tests {
-    use super::{MOST_TOGETHER, PatternSet, glob};
+    use super::{CallerPatterns, MOST_TOGETHER, PatternSet, glob};
 
     fn set(patterns: &[&str]) -> PatternSet {
         PatternSet::new(&patterns.iter().map(|pattern| glob(pattern).unwrap()).collect::<Vec<_>>())
@@ -526,6 +562,21 @@ mod tests {
         }
         // Those that count no characters keep their places.
         assert_eq!(set(&["*ü*", "?", "m?ller", "müller", "m*"]).matches("müller"), [0, 2, 3, 4]);
+    }
+
+    #[test]
+    fn case_counts_in_names_without_an_address() {
+        let patterns = CallerPatterns::new(&["user:{U1,anna@Example.org}", "user:[Z-a]?@x.org", "user:U*"]);
+        for (name, expected) in [
+            ("user:U1", vec![0, 2]),
+            ("user:u1", vec![]),
+            ("user:anna@example.org", vec![0]),
+            ("user:ab@x.org", vec![1]),
+            ("user:Uwe@example.org", vec![2]),
+        ] {
+            assert_eq!((patterns.matches(name), patterns.is_match(name)), (expected.clone(), !expected.is_empty()), "{name}");
+        }
+        assert!(CallerPatterns::new(&["user:U*", "user:*@example.org"]).lower.is_none());
     }
 
     /// Regression: patterns that were too large together all matched nothing, so that their rules silently did not apply.

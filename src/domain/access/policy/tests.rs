@@ -138,6 +138,11 @@ fn every_condition_counts() {
     for id in ["Bob@Example.org", "bob@example.org"] {
         assert_eq!(seen(&by_address, &catalog, &user(id, "")), ["git/log"], "{id}");
     }
+    // Regression: all of the pattern was put in lower case, so that the rule missed U1 and matched u1.
+    let mixed = allow(json!({"principals": ["user:{U1,bob@Example.org}"], "tools": ["log"]}));
+    for (id, email, expected) in [("U1", "", true), ("u1", "", false), ("Bob@example.org", "", true), ("u2", "BOB@example.org", true)] {
+        assert_eq!(!seen(&mixed, &catalog, &user(id, email)).is_empty(), expected, "{id} {email}");
+    }
     let model = allow(json!({"models": ["gpt-*"], "tools": ["log"]}));
     assert_eq!(seen(&model, &catalog, &anna.with_model(Some("gpt-5".into()))), ["git/log"]);
     assert_eq!(seen(&model, &catalog, &anna.with_model(Some("other".into()))), Vec::<String>::new());

@@ -25,7 +25,7 @@ use crate::service::records::activity::{FOLLOWERS, Following, LOOK, News};
 
 pub(in crate::http) const DEFAULT_LIMIT: usize = 100;
 pub(in crate::http) const MAX_LIMIT: usize = 1_000;
-/// How long a stream lasts, so that a revoked key doesn't read on. Clients then open a new one.
+/// How long a stream lasts. Clients then open a new one.
 const LIFETIME: Duration = Duration::from_mins(15);
 /// `Retry-After` if too many streams are open, in seconds.
 const RETRY_SECONDS: u64 = 30;
@@ -139,10 +139,10 @@ pub(in crate::http) async fn list_events(state: web::Data<State>, _caller: Admin
     Ok(uncached(&body))
 }
 
-/// Streams recorded selections, searches and calls as server-sent events, until the service stops or 15 minutes have passed. Each event's
-/// data is one event as in the list, and its id is the event's number. An event appears within two seconds. With several replicas, the
-/// stream contains the events of all of them. For a slow reader, an event named `lagged` replaces the events that are left out, with
-/// their number as `lost`.
+/// Streams recorded selections, searches and calls as server-sent events, until the service stops, the key of the request is revoked,
+/// rotated or expired, or 15 minutes have passed. Each event's data is one event as in the list, and its id is the event's number. An
+/// event appears within two seconds. With several replicas, the stream contains the events of all of them. For a slow reader, an event
+/// named `lagged` replaces the events that are left out, with their number as `lost`.
 #[utoipa::path(
     params(
         StreamParameters,
@@ -157,14 +157,16 @@ pub(in crate::http) async fn list_events(state: web::Data<State>, _caller: Admin
 #[get("/v1/admin/events/stream")]
 pub(in crate::http) async fn stream_events(
     state: web::Data<State>,
-    _caller: Administrator,
+    caller: Administrator,
     request: HttpRequest,
     query: Query<StreamParameters>,
 ) -> Answer {
     let following = follow(&state, query.0, &request).await?;
     let ends = Instant::now() + LIFETIME;
+    let of_stream = state.clone();
+    let has_key = move || caller.0.key.as_ref().is_none_or(|key| of_stream.keys.is_good(key));
     let show = |event: StoredEvent| serde_json::to_string(&EventBody::from(event)).unwrap_or_default();
-    Ok(live(state, following, move || Instant::now() < ends, show))
+    Ok(live(state, following, move || Instant::now() < ends && has_key(), show))
 }
 
 /// Begins to follow the events that a request asks for.

@@ -33,6 +33,7 @@ use crate::domain::access::principal::{Principal, PrincipalId, PrincipalKind};
 use crate::domain::access::secret::{SealError, SecretKeys};
 use crate::domain::access::signature::Signer;
 use crate::domain::catalog::tool::ServerName;
+use crate::service::access::keys::Keys;
 use crate::service::catalog::current::CurrentCatalog;
 use crate::service::ports::{AuthorizationClient, ConnectionStore, Credentials, StoreError, ToolServers};
 use crate::settings::{ConnectSettings, LiveSettings, TokenFor};
@@ -148,6 +149,7 @@ pub(crate) struct Connections {
     pub(super) client: Arc<dyn AuthorizationClient>,
     pub(super) servers: Arc<dyn ToolServers>,
     pub(super) current: Arc<CurrentCatalog>,
+    api_keys: Arc<Keys>,
     /// The encryption keys; `None` if nobody can sign in.
     pub(super) keys: Option<SecretKeys>,
     /// Signs links; `None` without a public URL.
@@ -172,6 +174,7 @@ pub(crate) struct ConnectionParts {
     pub client: Arc<dyn AuthorizationClient>,
     pub servers: Arc<dyn ToolServers>,
     pub current: Arc<CurrentCatalog>,
+    pub api_keys: Arc<Keys>,
     pub keys: Option<SecretKeys>,
     pub signer: Option<Signer>,
     pub public_url: Option<String>,
@@ -179,12 +182,13 @@ pub(crate) struct ConnectionParts {
 
 impl Connections {
     pub(crate) fn new(store: Arc<dyn ConnectionStore>, parts: ConnectionParts, live: &LiveSettings) -> Arc<Self> {
-        let ConnectionParts { client, servers, current, keys, signer, public_url } = parts;
+        let ConnectionParts { client, servers, current, api_keys, keys, signer, public_url } = parts;
         let connections = Arc::new(Self {
             store,
             client,
             servers,
             current,
+            api_keys,
             keys,
             signer,
             public_url,

@@ -1,7 +1,8 @@
 //! Links to the page for sign-ins, and the sessions that they open.
 //!
 //! A link is for one person, works once, and expires after ten minutes. Its id is random, and its signature shows that this service
-//! issued it. The session's cookie is random too; the store contains only its hash.
+//! issued it. The session's cookie is random too; the store contains only its hash. Both end when the named key with which the link was
+//! requested is revoked or rotated, or expires.
 
 use std::collections::HashMap;
 use std::time::{Duration, SystemTime};
@@ -12,10 +13,11 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::{ConnectionError, Connections, PAGE};
+use crate::domain::access::api_key::Presented;
 use crate::domain::access::authorization::{hash_of, random_text};
 use crate::domain::access::principal::{Principal, PrincipalId};
 use crate::domain::catalog::tool::ServerName;
-use crate::service::ports::{ConnectVisit, StoreError, VisitCaller};
+use crate::service::ports::{ConnectVisit, StoreError, VisitCaller, VisitKey};
 
 /// How long a link is valid.
 const LINK: Duration = Duration::from_mins(10);
@@ -24,7 +26,7 @@ pub(crate) const SESSION: Duration = Duration::from_hours(1);
 /// How long the same link is issued again, so that a model's repeated calls don't fill the store.
 const SAME_LINK: Duration = Duration::from_mins(1);
 
-/// The links that were issued last, by owner and server.
+/// The links that were issued last, by owner, server and key.
 #[derive(Default)]
 pub(in crate::service::access) struct RecentLinks(Mutex<HashMap<LinkKey, RecentLink>>);
 
@@ -35,12 +37,12 @@ struct RecentLink {
     issued: Instant,
 }
 
-/// The owner, and the server that the link is about.
-type LinkKey = (PrincipalId, Option<ServerName>);
+/// The owner, the server that the link is about, and the named key of the caller.
+type LinkKey = (PrincipalId, Option<ServerName>, Option<Presented>);
 
 impl RecentLinks {
     pub(super) fn forget(&self, owner: &PrincipalId) {
-        self.0.lock().retain(|(known, _), _| known != owner);
+        self.0.lock().retain(|(known, ..), _| known != owner);
     }
 }
 
@@ -56,7 +58,7 @@ impl Connections {
         }
         let nowhere = || ConnectionError::NotSetUp(server.cloned().unwrap_or_else(|| ServerName::new("")));
         let (Some(signer), Some(url)) = (&self.signer, &self.public_url) else { return Err(nowhere()) };
-        let key = (owner.clone(), server.cloned());
+        let key = (owner.clone(), server.cloned(), caller.key.clone());
         let now = Instant::now();
         let recent = {
             let mut recent = self.links.0.lock();
@@ -106,15 +108,14 @@ impl Connections {
     /// What the page of a caller needs to know of it. The servers are those that the caller may see now.
     fn caller(&self, caller: &Principal) -> VisitCaller {
         let secret_servers = self.take_secrets.load().iter().filter(|name| self.current.shows_server(caller, name)).cloned().collect();
-        VisitCaller { email: caller.email.clone(), name: caller.name.clone(), groups: caller.groups.clone(), secret_servers }
+        let key = caller.key.as_ref().map(VisitKey::from);
+        VisitCaller { email: caller.email.clone(), name: caller.name.clone(), groups: caller.groups.clone(), secret_servers, key }
     }
 
     /// The valid link of this text, without using it.
     pub(crate) async fn visit(&self, link: &str) -> Result<Option<ConnectVisit>, StoreError> {
-        match self.link_id(link) {
-            Some(id) => self.store.connect_link(id, SystemTime::now()).await,
-            None => Ok(None),
-        }
+        let Some(id) = self.link_id(link) else { return Ok(None) };
+        Ok(self.store.connect_link(id, SystemTime::now()).await?.filter(|visit| self.has_key(visit)))
     }
 
     /// Uses a link. Returns the cookie of the new page session and the session; `None` if the link is invalid, used or expired.
@@ -124,12 +125,19 @@ impl Connections {
         let (session, now) = (hash_of(cookie.expose_secret()), SystemTime::now());
         let opened = self.store.open_connect_session(id, &session, now + SESSION, now).await?;
         self.links.0.lock().retain(|_, known| known.id != id);
-        Ok(opened.map(|visit| (cookie, ConnectVisit { id: session, expires_at: now + SESSION, ..visit })))
+        Ok(opened
+            .filter(|visit| self.has_key(visit))
+            .map(|visit| (cookie, ConnectVisit { id: session, expires_at: now + SESSION, ..visit })))
     }
 
     /// The page session of a cookie.
     pub(crate) async fn session(&self, cookie: &str) -> Result<Option<ConnectVisit>, StoreError> {
-        self.store.connect_session(&hash_of(cookie), SystemTime::now()).await
+        Ok(self.store.connect_session(&hash_of(cookie), SystemTime::now()).await?.filter(|visit| self.has_key(visit)))
+    }
+
+    /// Whether the named key with which the link was requested is still valid, with the same secret.
+    fn has_key(&self, visit: &ConnectVisit) -> bool {
+        visit.caller.key.as_ref().is_none_or(|key| key.presented().is_some_and(|key| self.api_keys.is_good(&key)))
     }
 
     /// The id in a link, if this service has signed it.

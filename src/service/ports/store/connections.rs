@@ -7,9 +7,11 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 
 use super::StoreError;
+use crate::domain::access::api_key::{KeyId, Presented};
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::access::secret::SealedSecret;
 use crate::domain::catalog::tool::ServerName;
+use crate::domain::text::canonical::Fingerprint;
 
 /// A sign-in of one owner to one server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,6 +72,30 @@ pub struct VisitCaller {
     /// The servers that take secrets of the caller, and that the caller may see.
     #[serde(default)]
     pub secret_servers: Vec<ServerName>,
+    /// The named key that authenticated the caller. `None` if the caller has another key, or if the link is from before an upgrade.
+    #[serde(default)]
+    pub key: Option<VisitKey>,
+}
+
+/// A named key as it was when a link was made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VisitKey {
+    pub id: String,
+    /// The hash of the whole key, as hexadecimal digits.
+    pub hash: String,
+}
+
+impl VisitKey {
+    /// The key; `None` if the stored hash is no hash.
+    pub fn presented(&self) -> Option<Presented> {
+        Some(Presented { id: KeyId::new(self.id.as_str()), hash: Fingerprint::of_hex(&self.hash)? })
+    }
+}
+
+impl From<&Presented> for VisitKey {
+    fn from(key: &Presented) -> Self {
+        Self { id: key.id.as_str().to_owned(), hash: key.hash.to_string() }
+    }
 }
 
 #[async_trait]

@@ -36,7 +36,7 @@ pub use self::audit::AuditStore;
 pub use self::changes::{ChangeStore, StateChange, StatePart, StateVersions};
 pub use self::chats::{ChatStore, StoredChat};
 pub use self::computed::ComputedStore;
-pub use self::connections::{ConnectVisit, ConnectionStore, PendingSignIn, StoredConnection, VisitCaller};
+pub use self::connections::{ConnectVisit, ConnectionStore, PendingSignIn, StoredConnection, VisitCaller, VisitKey};
 pub use self::definitions::{DefinitionStore, StoredDefinition};
 pub use self::enrichments::EnrichmentStore;
 pub use self::events::EventStore;

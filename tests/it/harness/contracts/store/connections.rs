@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use toolsieve::domain::access::principal::PrincipalId;
-use toolsieve::service::ports::{ConnectVisit, ConnectionStore, PendingSignIn, StoredConnection, VisitCaller};
+use toolsieve::service::ports::{ConnectVisit, ConnectionStore, PendingSignIn, StoredConnection, VisitCaller, VisitKey};
 
 use super::secrets::secret;
 
@@ -38,6 +38,7 @@ fn visit(id: &str, owner: &str) -> ConnectVisit {
             name: Some("Änna".to_owned()),
             groups: ["ops".to_owned()].into(),
             secret_servers: vec!["c".into()],
+            key: Some(VisitKey { id: "0123456789ab".to_owned(), hash: "ab".repeat(32) }),
         },
         server: Some("a".into()),
         expires_at: after(10),
