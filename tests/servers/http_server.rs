@@ -1,8 +1,8 @@
 //! An MCP server over streamable HTTP. See `behaviour.rs`; besides: `port=N`, `json` answers in one piece instead of
 //! a stream of events, `no-get` has no stream for news, `bad-session=400` answers as servers of the TypeScript SDK
-//! do, `status=N` says no to everything, `call-status=N` to calls only (with `retry-after=N` too), `quote-refusal`
-//! quotes the secrets it was sent, `redirect=URL` sends everybody away, `headers` has tools that tell the headers of the very request, how many sessions
-//! there are, and every `Authorization` that came so far. The port it listens on is its first line of output.
+//! do, `status=N` refuses all requests, `call-status=N` only calls (with `retry-after=N` also with this header), `quote-refusal`
+//! quotes the secrets it was sent, `redirect=URL` redirects all requests, `headers` has tools that return the headers of the request, how
+//! many sessions there are, and every `Authorization` that came so far. The port it listens on is its first line of output.
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test server may panic")]
 #![allow(clippy::pedantic, unreachable_pub, dead_code, reason = "shared with the other test server")]
 

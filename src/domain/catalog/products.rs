@@ -86,24 +86,28 @@ impl Products {
     /// The products that a message names.
     pub fn named_in(&self, message: &str) -> NamedProducts {
         let text = clean(message);
-        let mut named =
-            NamedProducts { other_letters: text.chars().filter(|character| character.is_alphanumeric()).count(), ..Default::default() };
-        let mut add = |name: &str, places: &[u32]| {
-            let at = name.as_ptr().addr() - text.as_ptr().addr();
-            let is_ruled_out = is_negated(&text[..at], &text[at + name.len()..]);
-            if is_ruled_out { &mut named.ruled_out } else { &mut named.wanted }.extend(places);
-            named.other_letters = named.other_letters.saturating_sub(name.chars().count());
+        // Where each name begins and ends, with the places of its servers.
+        let mut names: Vec<(usize, usize, Vec<u32>)> = Vec::new();
+        let mut add = |name: &str, places: Vec<u32>| {
+            if !places.is_empty() {
+                let start = name.as_ptr().addr() - text.as_ptr().addr();
+                names.push((start, start + name.len(), places));
+            }
         };
         for word in latin_words(&text) {
-            if let Some(places) = self.0.get(word.to_lowercase().as_str()) {
-                add(word, places);
-            }
+            add(word, self.0.get(word.to_lowercase().as_str()).map(|places| places.to_vec()).unwrap_or_default());
         }
         for (name, english) in names_in(&text) {
-            let places: Vec<u32> = english.split(' ').filter_map(|word| self.0.get(word)).flatten().copied().collect();
-            if !places.is_empty() {
-                add(name, &places);
-            }
+            add(name, english.split(' ').filter_map(|word| self.0.get(word)).flatten().copied().collect());
+        }
+        names.sort_unstable();
+        let letters = |text: &str| text.chars().filter(|character| character.is_alphanumeric()).count();
+        let mut named = NamedProducts { other_letters: letters(&text), ..NamedProducts::default() };
+        for (at, (start, end, places)) in names.iter().enumerate() {
+            let next = names.get(at + 1).map_or(text.len(), |(next, ..)| (*next).max(*end));
+            let is_ruled_out = is_negated(&text[..*start], &text[*end..next]);
+            if is_ruled_out { &mut named.ruled_out } else { &mut named.wanted }.extend(places);
+            named.other_letters = named.other_letters.saturating_sub(letters(&text[*start..*end]));
         }
         if named.wanted.is_empty() {
             named.wanted = std::mem::take(&mut named.ruled_out);
@@ -147,6 +151,7 @@ mod tests {
         assert_eq!(named("создай задачу в джире"), ["atlassian"]);
         assert_eq!(named("ギットラボにも作って"), ["gitlab"]);
         assert_eq!(named("지라에 이슈 만들어줘, 깃허브 말고"), ["atlassian"]);
+        assert_eq!(named("지라에 깃랩 말고 만들어줘"), ["atlassian"]);
         assert_eq!(products.named_in("forget Linear, use GitLab").ruled_out, BTreeSet::from([3]));
         for message in ["create an issue", "the legacy API", "confluence", "jiraffe", "", "作成して"] {
             assert!(named(message).is_empty(), "{message}");

@@ -14,6 +14,7 @@ use rmcp::model::{
     SubscriptionFilter, Tool as McpTool,
 };
 use rmcp::service::{RequestContext, RoleServer, SubscriptionContext};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -528,13 +529,16 @@ fn check_cursor(request: Option<PaginatedRequestParams>) -> Result<(), ErrorData
     }
 }
 
-/// Whether the JSON text is the result of a call: an object with a list of content, or without content and with another member of such
-/// results.
+/// Whether the JSON text is the result of a call: an object with a list of typed content, or without content and with another member of
+/// such results.
 fn is_result(result: &str) -> bool {
     let Some(members) = json::members(result) else { return false };
     match members.get("content").map(|content| content.get()) {
-        None | Some("null") => members.contains_key("structuredContent") || members.contains_key("isError"),
-        Some(content) => content.starts_with('['),
+        None => members.contains_key("structuredContent") || members.contains_key("isError"),
+        Some(content) => {
+            let has_type = |item: &&RawValue| json::member(item.get(), "type").is_some_and(|kind| kind.get().starts_with('"'));
+            json::items(content).is_some_and(|items| items.iter().all(has_type))
+        }
     }
 }
 

@@ -178,7 +178,7 @@ impl Reload {
     fn take_known(&self, known: Vec<KnownServer>) {
         let former = self.known.send_replace(Arc::default());
         for server in known.iter().filter(|server| server.error.is_some() && !former.contains(server)) {
-            tracing::warn!(server = %server.name, error = server.error, "the stored entry of a server is not used");
+            tracing::warn!(server = %server.name, error = server.error, "the stored entry of a server can't be used as it is");
         }
         self.known.send_replace(Arc::new(known));
     }

@@ -92,7 +92,7 @@ async fn insert(writer: &mut DbConnection, events: &[SelectionEvent]) -> Result<
                 .push_bind(columns.kind)
                 .push_bind(event.selection.as_deref().map(text))
                 .push_bind(text(&event.principal))
-                .push_bind(event.key.as_deref().map(text))
+                .push_bind(text(event.key.as_deref().unwrap_or_default()))
                 .push_bind(event.chat.as_deref().map(text))
                 .push_bind(columns.message.and_then(|message| message.text.as_deref()).map(text))
                 .push_bind(columns.outcome)

@@ -19,7 +19,7 @@ impl FeedbackStore for SqlStore {
         let mut query = QueryBuilder::<Db>::new("SELECT selection FROM selection_event WHERE kind = 'offered' AND ");
         query.push(condition).push_bind(text(value)).push(" AND principal = ").push_bind(text(principal));
         // Earlier versions stored no key.
-        query.push(" AND (key IS NULL OR key = ").push_bind(key.map(text)).push(")");
+        query.push(" AND (key IS NULL OR key = ").push_bind(text(key.unwrap_or_default())).push(")");
         query.push(" AND selection IS NOT NULL ORDER BY id DESC LIMIT 1");
         let query = query.build_query_scalar().persistent(false);
         self.read("look for a selection", query.fetch_optional(self.readers())).await

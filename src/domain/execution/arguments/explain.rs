@@ -13,6 +13,8 @@ const LISTED: usize = 20;
 const LIST_BYTES: usize = 300;
 /// Maximum number of nested `allOf` and references that are searched for names.
 const DEPTH: usize = 8;
+/// Maximum number of schemas that are searched for names.
+const MOST_VISITS: usize = 1_000;
 /// Keywords that may evaluate more properties, depending on the arguments or by patterns.
 const OPEN: [&str; 9] =
     ["anyOf", "oneOf", "if", "dependentSchemas", "patternProperties", "additionalProperties", "not", "$dynamicRef", "$recursiveRef"];
@@ -53,7 +55,7 @@ impl<'a> Explain<'a> {
         };
         let expects = |expected: String| vec![one(pointer.to_owned(), format!("is {found}; expected {expected}"), Some(expected), None)];
         let strangers = |unexpected: &[String], known: Known<'_>| {
-            let Known { names, is_all } = known;
+            let Known { names, is_all, .. } = known;
             let given = instance.as_object();
             let free = || names.iter().copied().filter(|name| given.is_none_or(|given| !given.contains_key(*name)));
             let is_useful = is_all && !names.is_empty();
@@ -82,10 +84,10 @@ impl<'a> Explain<'a> {
             }
             ValidationErrorKind::AdditionalProperties { unexpected } => {
                 let known = self.properties(error).into_iter().flat_map(Map::keys).map(String::as_str).collect();
-                strangers(unexpected, Known { names: known, is_all: true })
+                strangers(unexpected, Known { names: known, is_all: true, visits: 0 })
             }
             ValidationErrorKind::UnevaluatedProperties { unexpected } => {
-                let mut known = Known { names: Vec::new(), is_all: true };
+                let mut known = Known { names: Vec::new(), is_all: true, visits: 0 };
                 match self.beside(error) {
                     Some(schema) => self.evaluated(schema, &mut known, 0),
                     None => known.is_all = false,
@@ -128,6 +130,11 @@ impl<'a> Explain<'a> {
 
     /// Adds the properties that a schema evaluates, also in its `allOf` and behind its references.
     fn evaluated(&self, schema: &'a Value, known: &mut Known<'a>, depth: usize) {
+        known.visits += 1;
+        if known.visits > MOST_VISITS {
+            known.is_all = false;
+            return;
+        }
         if depth > DEPTH || OPEN.iter().any(|keyword| schema.get(keyword).is_some()) {
             known.is_all = false;
         }
@@ -156,6 +163,8 @@ struct Known<'a> {
     names: Vec<&'a str>,
     /// Whether no other name is allowed.
     is_all: bool,
+    /// Number of schemas that were visited.
+    visits: usize,
 }
 
 /// The alternative that was probably meant: the only one whose type fits.

@@ -60,7 +60,8 @@ described! {
     struct PolicyViewBody of PolicyView {
         /// Version of the rules that were set over the API; 0 means that none were set.
         version: u64,
-        /// The default that was set over the API, if it is in effect; `null` means that the settings decide.
+        /// The default that was set over the API; `null` means that the settings decide. If a file or a variable sets another one, the stricter
+        /// one applies: see `effective_default`.
         default: Option<EffectBody>,
         /// The decision if no rule matches.
         effective_default: EffectBody,

@@ -121,6 +121,10 @@ impl Connections {
     /// Uses a link. Returns the cookie of the new page session and the session; `None` if the link is invalid, used or expired.
     pub(crate) async fn enter(&self, link: &str) -> Result<Option<(SecretString, ConnectVisit)>, StoreError> {
         let Some(id) = self.link_id(link) else { return Ok(None) };
+        // A replica that doesn't know the key yet must not use the link up.
+        if self.store.connect_link(id, SystemTime::now()).await?.is_none_or(|visit| !self.has_key(&visit)) {
+            return Ok(None);
+        }
         let cookie = random_text(&rand::random());
         let (session, now) = (hash_of(cookie.expose_secret()), SystemTime::now());
         let opened = self.store.open_connect_session(id, &session, now + SESSION, now).await?;

@@ -27,7 +27,8 @@ impl Named {
         // What the chat was about: the products that the message before names, otherwise those of the tools that were called.
         let earlier = || {
             let before = request.turns.iter().rev().filter(|turn| turn.role == Role::User).nth(1);
-            let named = before.map(|turn| texts.products.named_in(&turn.text).wanted).filter(|named| !named.is_empty());
+            let named =
+                before.map(|turn| texts.products.named_in(QueryPlan::new(&turn.text).whole()).wanted).filter(|named| !named.is_empty());
             let of_tool = |name: &str| view.catalog.server_of(view.catalog.position(&view.operation(name)?.id)?);
             named.unwrap_or_else(|| request.called_earlier().filter_map(of_tool).collect())
         };

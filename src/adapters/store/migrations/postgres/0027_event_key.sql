@@ -1,2 +1,2 @@
--- The id of the named key whose selection it was. NULL for other callers, and for what an earlier version wrote.
+-- The id of the named key whose selection it was. Empty for other callers; NULL for what an earlier version wrote.
 ALTER TABLE selection_event ADD COLUMN key text COLLATE "C";
