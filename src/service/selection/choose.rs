@@ -18,7 +18,7 @@ use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::tool::{Tool, ToolId};
 use crate::domain::selection::relevance::{
     CutCandidate, CutParameters, CutReason, GAP, GAP_OF_PARTS, GateRule, PREFERENCE, PREFERENCE_IN_CONTEXT, QueryPlan, Ranked, Role, cut,
-    cut_noting, gap_at, prefer, readable_score,
+    cut_noting, gap_at, prefer, raise_to_alone, readable_score,
 };
 use crate::domain::selection::selection::Reason;
 use crate::service::catalog::current::View;
@@ -46,6 +46,8 @@ pub(super) struct ChatParameters {
     pub(super) as_good_in_context: f32,
     /// Score distance by the message alone, for such a message. Beyond it, a tool only matches earlier turns.
     pub(super) as_good_alone: f32,
+    /// The gate's margin for such a message alone, from which it begins a new topic unless it refers to something earlier.
+    pub(super) new_topic: f32,
     /// Score distance from the best tool within which the tools of products that the message names replace all others.
     pub(super) as_good_named: f32,
     /// What is added to their scores, and to those of products that the message rules out, if it depends on earlier turns.
@@ -64,6 +66,7 @@ impl Default for ChatParameters {
             as_good: 0.3,
             as_good_in_context: 0.8,
             as_good_alone: 1.5,
+            new_topic: 1.0,
             as_good_named: 1.0,
             named: (0.5, -1.0),
             corrected: (2.0, -1.0),
@@ -144,6 +147,10 @@ impl Choose {
         let mut ranking = self.rank(message, &plan, &named).await;
         let tools = offer.ours.len() + offer.judged.len();
         let verdict = settings.gate.then(|| self.retrieve.verdict(&ranking, tools)).flatten();
+        let is_new_topic = !named.is_correction && self.is_new_topic(&plan, &ranking, tools);
+        if is_new_topic {
+            raise_to_alone(&mut ranking.ranked);
+        }
         let is_closed = verdict.is_some_and(|verdict| !verdict.needs_tool);
         // Nobody wants the tool of an earlier "Good morning!" again.
         let is_polite = verdict.is_some_and(|verdict| verdict.by == GateRule::Courtesy);
@@ -170,7 +177,7 @@ impl Choose {
             vector: ranking.vector.clone(),
             leans: ranking.in_context.is_some(),
             needs_tool,
-            one_of: self.about_as_good(&ranking, catalog, &named.wanted),
+            one_of: self.about_as_good(&ranking, catalog, &named.wanted, is_new_topic),
             is_partial: ranking.is_partial,
             message: ranking.message.clone(),
             warnings: ranking.warnings.clone(),
@@ -181,7 +188,7 @@ impl Choose {
             // The message itself fits no tool, so its other ranks say nothing.
             let Ranking { ranked, learned, .. } = &mut ranking;
             ranked.retain(|ranked| (is_learned && learned.needed.contains(&ranked.key)) || named_tools.contains(&ranked.key));
-            chosen.one_of = self.about_as_good(&ranking, catalog, &named.wanted);
+            chosen.one_of = self.about_as_good(&ranking, catalog, &named.wanted, is_new_topic);
         }
         if !needs_tool {
             if chosen.kind == SelectionKind::Chosen {
@@ -310,15 +317,28 @@ impl Choose {
         leave_out_accompanied(message, &close, chosen);
     }
 
+    /// Whether a short message begins a new topic, although it could also depend on earlier turns: by itself, it clearly needs a tool, and
+    /// no word of it refers to something earlier.
+    fn is_new_topic(&self, plan: &QueryPlan, ranking: &Ranking, tools: usize) -> bool {
+        if ranking.in_context.is_none() || plan.refers() {
+            return false;
+        }
+        let alone = self.retrieve.verdict_alone(ranking, tools);
+        alone.needs_tool && alone.margin >= self.of_chats.new_topic
+    }
+
     /// Tools that match about as well as the best one. If the best one's server is up, unavailable tools do not count.
     ///
     /// If the message depends on earlier turns, these turns raise the scores of the tools that served them. So for a message that is
     /// clearly about something else, such a tool does not count. Nor does one of another product than those that the message names
     /// (`named`: their servers), if these have a tool that matches nearly as well.
-    fn about_as_good(&self, ranking: &Ranking, catalog: &Catalog, named: &BTreeSet<u32>) -> Vec<u32> {
+    fn about_as_good(&self, ranking: &Ranking, catalog: &Catalog, named: &BTreeSet<u32>, is_new_topic: bool) -> Vec<u32> {
         let ChatParameters { as_good, as_good_in_context, as_good_alone, as_good_named, .. } = self.of_chats;
-        let (as_good, as_good_alone) =
-            if ranking.in_context.is_some() { (as_good_in_context, as_good_alone) } else { (as_good, f32::INFINITY) };
+        let (as_good, as_good_alone) = match ranking.in_context {
+            Some(_) if is_new_topic => (as_good, as_good_alone),
+            Some(_) => (as_good_in_context, as_good_alone),
+            None => (as_good, f32::INFINITY),
+        };
         let is_named = |ranked: &&Ranked<u32>| catalog.server_of(ranked.key).is_some_and(|server| named.contains(&server));
         let ours = || ranking.ranked.iter().filter(|ranked| (ranked.key as usize) < catalog.tools().len());
         let Some(best_of_all) = ours().next() else { return Vec::new() };

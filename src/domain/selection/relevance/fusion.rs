@@ -311,6 +311,14 @@ pub fn prefer<K: Copy + Ord>(ranked: &mut [Ranked<K>], preference: f32, is_prefe
     sort(ranked);
 }
 
+/// Raises each candidate's score to that for the message alone.
+pub fn raise_to_alone<K: Copy + Ord>(ranked: &mut [Ranked<K>]) {
+    for candidate in ranked.iter_mut() {
+        candidate.fused = candidate.fused.max(candidate.alone);
+    }
+    sort(ranked);
+}
+
 /// Puts these keys first, in their order, even if they are no candidates yet.
 pub fn raise<K: Copy + Ord + Default>(ranked: &mut Vec<Ranked<K>>, keys: &[K]) {
     let top = ranked.iter().map(|ranked| ranked.fused).fold(0.0, f32::max);

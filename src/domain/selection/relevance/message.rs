@@ -128,6 +128,11 @@ impl QueryPlan {
         self.texts.get(1).filter(|_| self.parts == MessageParts::Context).map(String::as_str)
     }
 
+    /// Whether a word of the message refers to something earlier.
+    pub fn refers(&self) -> bool {
+        refers(self.whole())
+    }
+
     /// Whether the previous assistant turn ended with a question or offered something. Both are false for a self-contained message.
     pub fn left_open(&self) -> LeftOpen {
         self.left_open

@@ -45,7 +45,9 @@ pub use ambiguity::is_ambiguous;
 pub use courtesies::{Courtesy, courtesy};
 pub use cut::{CutCandidate, CutParameters, CutReason, GAP, GAP_OF_PARTS, companions, cut, cut_noting, gap_at};
 pub use dense::{bounded_passage, passages};
-pub use fusion::{Candidates, FusionParameters, PREFERENCE, PREFERENCE_IN_CONTEXT, Ranked, prefer, raise, readable_score, z_scores};
+pub use fusion::{
+    Candidates, FusionParameters, PREFERENCE, PREFERENCE_IN_CONTEXT, Ranked, prefer, raise, raise_to_alone, readable_score, z_scores,
+};
 pub use gate::{Gate, GateEvidence, GateParameters, GateRule, GateVerdict};
 pub use gate_head::{GateHead, Signals};
 pub use lexical::{LexicalModel, LexicalParameters, SparseVector};

@@ -116,6 +116,11 @@ impl Retrieve {
         Some(verdict.at(ranking.strictness))
     }
 
+    /// The gate's verdict on the message alone, without earlier turns.
+    pub(in crate::service::selection) fn verdict_alone(&self, ranking: &Ranking, tools: usize) -> GateVerdict {
+        ranking.with_turn(tools, |turn| self.gate.load().judge(&turn.alone)).at(ranking.strictness)
+    }
+
     /// The features of the gate's trained head, for its training.
     pub fn signals(&self, ranking: &Ranking, tools: usize) -> Signals {
         ranking.with_evidence(tools, |evidence| self.gate.load().signals(evidence))
