@@ -175,7 +175,7 @@ impl Choose {
             learned: ranking.learned.messages.clone(),
             plain: ranking.plain.clone(),
             vector: ranking.vector.clone(),
-            leans: ranking.in_context.is_some(),
+            leans: ranking.in_context.is_some() && !is_new_topic,
             needs_tool,
             one_of: self.about_as_good(&ranking, catalog, &named.wanted, is_new_topic),
             is_partial: ranking.is_partial,
@@ -304,7 +304,7 @@ impl Choose {
                     if ranked.leads != 0 || ranked.fused >= ranking[0].fused - gap {
                         close.push(Arc::clone(tool));
                     }
-                    if chosen.judged || (ranked.leads & !1 != 0 && !chosen.leans) {
+                    if chosen.judged || (ranked.leads & !1 != 0 && whole.in_context.is_none()) {
                         chosen.all_of.push(ranked.key);
                     }
                     chosen.ranks.insert(ranked.key, rank);
