@@ -294,6 +294,12 @@ impl Choose {
         };
         let on = Ground { ranking, whole, candidates: &candidates, kept: &kept, parameters: &parameters, has_company };
         let additions = self.additions(message, &on);
+        // The best tool for each part of the message, or for what a message may answer that depends on earlier turns.
+        let needed = match whole.in_context {
+            None => !1,
+            Some(_) if chosen.leans => 1 << 2,
+            Some(_) => 0,
+        };
         let mut close = Vec::new();
         for (rank, &position) in (1..).zip(kept.iter().chain(&additions.along)) {
             let ranked = &ranking[position];
@@ -304,7 +310,7 @@ impl Choose {
                     if ranked.leads != 0 || ranked.fused >= ranking[0].fused - gap {
                         close.push(Arc::clone(tool));
                     }
-                    if chosen.judged || (ranked.leads & !1 != 0 && whole.in_context.is_none()) {
+                    if chosen.judged || ranked.leads & needed != 0 {
                         chosen.all_of.push(ranked.key);
                     }
                     chosen.ranks.insert(ranked.key, rank);

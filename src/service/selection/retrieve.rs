@@ -208,7 +208,7 @@ impl Retrieve {
         let fusion = FusionParameters { dense_weight: settings.dense_weight, ..self.fusion }.for_language(Language::of(plan.whole()));
         let limit = list.unwrap_or(settings.candidates);
         // Servers' scores do not help messages with a single part.
-        let has_parts = texts.len() > 2;
+        let has_parts = texts.len() > 2 && plan.in_context().is_none();
         let found = self.found(&IndexQuery { texts: &query, visibility, limit, servers: has_parts }, &mut warnings).await;
         let has_failed = found.is_none();
         let found = found.unwrap_or_default();

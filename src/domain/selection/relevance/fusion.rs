@@ -200,19 +200,20 @@ impl<K: Copy + Eq + Hash + Ord> Candidates<K> {
             MessageParts::Context => parameters.context_weight,
             MessageParts::None | MessageParts::Clauses => 0.0,
         };
+        let has_parts = parts.len() > 1 && self.parts != MessageParts::Context;
         let best_part = |row: usize| parts.iter().map(|of_part| of_part[row]).reduce(f32::max).unwrap_or(whole[row]);
         let mut fused: Vec<f32> = whole
             .iter()
             .enumerate()
             .map(|(row, score)| (1.0 - share) * score + if share > 0.0 { share * best_part(row) } else { 0.0 })
             .collect();
-        if parts.len() > 1 {
+        if has_parts {
             for (score, prior) in fused.iter_mut().zip(&self.prior) {
                 *score += parameters.server_weight * prior;
             }
         }
         rows.sort_by(|&one, &other| fused[other].total_cmp(&fused[one]));
-        if parts.len() > 1 {
+        if has_parts {
             cover(&mut rows, &mut fused, parts, parameters.coverage_weight);
         }
         rows.into_iter().map(|row| self.ranked(row, fused[row], whole[row], leads[row])).collect()
@@ -238,7 +239,9 @@ impl<K: Copy + Eq + Hash + Ord> Candidates<K> {
     }
 
     fn ranked(&self, row: usize, fused: f32, alone: f32, leads: u32) -> Ranked<K> {
-        let cells = row * self.texts..(row + 1) * self.texts;
+        // What a message may answer is evidence for a tool, not that one is needed.
+        let texts = if self.parts == MessageParts::Context { self.texts.min(2) } else { self.texts };
+        let cells = row * self.texts..row * self.texts + texts;
         Ranked {
             key: self.keys[row],
             fused,

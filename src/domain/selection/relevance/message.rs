@@ -13,13 +13,14 @@
 //! few words, or a short one with a reference ("close it then"; see `referring`). Such a message is also searched together with the previous user
 //! and assistant turns. (R@5 on 51 such dialogues over 1,898 tools: .43 for the last message alone, .59 with the user's turn
 //! prepended, .78 with both turns as a second text. After a change of topic: .75, .58 and .67; the rule above avoids most of
-//! these cases.)
+//! these cases.) If the assistant's turn ended with a question or an offer, a reply of a few words ("yes, please") is also searched
+//! together with that: what was offered often needs another tool than what was done before.
 
 use unicode_segmentation::UnicodeSegmentation;
 
 use super::pasted::pasted_lines;
 use super::referring::refers;
-use super::turn::LeftOpen;
+use super::turn::{LeftOpen, closing};
 use crate::domain::text::words::is_unspaced;
 
 /// Minimum number of words of messages that are also searched sentence by sentence.
@@ -55,7 +56,8 @@ pub enum Role {
     Other,
 }
 
-/// The search texts: the whole message first, then its sentences, its clauses, or the message with its context.
+/// The search texts: the whole message first, then its sentences, its clauses, or the message with its context and with the question
+/// that it may answer.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct QueryPlan {
     texts: Vec<String>,
@@ -113,7 +115,13 @@ impl QueryPlan {
             plan.texts.truncate(1);
             plan.texts.push(in_context);
             plan.parts = MessageParts::Context;
-            plan.left_open = last_of(Role::Assistant, before).map(|at| LeftOpen::of(before[at].1)).unwrap_or_default();
+            if let Some(at) = last_of(Role::Assistant, before) {
+                plan.left_open = LeftOpen::of(before[at].1);
+                if plan.left_open.is_any() && words(plan.whole()) <= FEW_WORDS {
+                    let closing = normalise_to(closing(before[at].1), CONTEXT_CHARACTERS);
+                    plan.texts.push(format!("{closing}\n{}", plan.whole()));
+                }
+            }
         }
         plan
     }

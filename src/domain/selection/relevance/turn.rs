@@ -8,6 +8,7 @@
 use std::sync::LazyLock;
 
 use aho_corasick::AhoCorasick;
+use unicode_segmentation::UnicodeSegmentation;
 
 use super::gate::GateEvidence;
 
@@ -59,6 +60,8 @@ impl LeftOpen {
 
 /// Number of characters examined at the end of a turn, where questions and offers are.
 const TAIL_CHARACTERS: usize = 240;
+/// A sentence with fewer words says little without the one before.
+const SHORT_SENTENCE_WORDS: usize = 4;
 /// The question marks of Latin, East Asian and Arabic scripts, and the Greek one of its own.
 const QUESTION_MARKS: [char; 4] = ['?', '？', '؟', '\u{37E}'];
 /// The marks that end a sentence.
@@ -94,6 +97,14 @@ fn last_sentence(text: &str) -> &str {
     &text[start..]
 }
 
+/// The question or offer at the end of an assistant's turn: its last sentence, with the one before if it is very short ("Yes or no?").
+pub(super) fn closing(assistant: &str) -> &str {
+    let end = tail(assistant.trim_end(), TAIL_CHARACTERS);
+    let starts: Vec<usize> = end.split_sentence_bound_indices().map(|(start, _)| start).collect();
+    let has_enough = |start: &usize| end[*start..].unicode_words().nth(SHORT_SENTENCE_WORDS - 1).is_some();
+    &end[starts.into_iter().rev().find(has_enough).unwrap_or(0)..]
+}
+
 /// Whether a Greek sentence ends with a semicolon, which is how Greek keyboards write a question mark.
 fn is_greek_question(sentence: &str) -> bool {
     let is_greek = |character| matches!(character, '\u{370}'..='\u{3FF}' | '\u{1F00}'..='\u{1FFF}');
@@ -105,7 +116,7 @@ fn is_greek_question(sentence: &str) -> bool {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::{FAREWELLS, LIST, LeftOpen, OFFERS, phrases};
+    use super::{FAREWELLS, LIST, LeftOpen, OFFERS, closing, phrases};
 
     fn open(asks: bool, offers: bool) -> LeftOpen {
         LeftOpen { asks, offers }
@@ -148,6 +159,15 @@ mod tests {
         ] {
             assert!(LeftOpen::of(turn).offers, "{turn}");
         }
+    }
+
+    #[test]
+    fn the_closing_is_the_last_sentence_with_enough_words() {
+        assert_eq!(closing("It contains notes.txt and plan.md. Shall I open plan.md?"), "Shall I open plan.md?");
+        assert_eq!(closing("Dort liegen zwei. Soll ich plan.md öffnen? Oder nicht?"), "Soll ich plan.md öffnen? Oder nicht?");
+        assert_eq!(closing("notes.txtとplan.mdがあります。plan.mdを開きましょうか？"), "plan.mdを開きましょうか？");
+        assert_eq!(closing("Which one?"), "Which one?");
+        assert_eq!(closing(""), "");
     }
 
     #[test]
