@@ -219,6 +219,94 @@ async fn thirty_turns_stay_within_the_budget_and_keep_the_prefix() {
     assert!(before.contains(&"run_tool".to_owned()), "after a search it stays: {before:?}");
 }
 
+/// The first requests of chats, with the tools that the model calls for them.
+const FIRST: [(&str, &str); 4] = [
+    ("What is the weather in Oslo?", "weather__current_weather"),
+    ("Show me the diff of the changed files", "git__show_diff"),
+    ("List my calendar events of Friday", "calendar__list_events"),
+    ("Run an SQL query that counts the orders", "database__run_sql_query"),
+];
+
+/// Requests of a few words on other topics, in four languages, with the tool that each needs.
+const SHORT: [(&str, &str); 10] = [
+    ("lock the front door", "home__lock_door"),
+    ("play a song by Nina Simone", "music__play_song"),
+    ("rent a car at the airport", "travel__rent_car"),
+    ("resize the image to 200 by 100", "images__resize_image"),
+    ("convert 100 euros to crowns", "finance__convert_currency"),
+    ("pay the invoice of the plumber", "finance__pay_invoice"),
+    ("Buche ein Hotel in Bergen", "travel__book_hotel"),
+    ("mets le chauffage à 20 degrés", "home__set_thermostat"),
+    ("crea una playlist de jazz", "music__create_playlist"),
+    ("start the robot vacuum", "home__start_vacuum"),
+];
+
+/// What an assistant offers or asks after the first request, the reply, and the tool that the reply needs.
+const REPLIES: [(&str, &str, &str); 6] = [
+    ("It rains. Shall I cancel the meeting in your calendar?", "yes please", "calendar__cancel_event"),
+    ("Done. Do you want me to play a song?", "sure", "music__play_song"),
+    ("Fertig. Soll ich ein Hotelzimmer in Oslo buchen?", "ja, mach", "travel__book_hotel"),
+    ("Listo. ¿Quieres que pague la factura?", "sí", "finance__pay_invoice"),
+    ("There are two pictures. Which image should I resize?", "the second one", "images__resize_image"),
+    ("終わりました。玄関のドアに鍵をかけましょうか？", "はい", "home__lock_door"),
+];
+
+async fn answer_to(service: &Running, chat: &str, messages: &[Value]) -> Vec<String> {
+    let (status, answer) = service.post("/v1/filter", &json!({"messages": messages, "chat_id": chat})).await;
+    assert_eq!(status, StatusCode::OK, "{answer}");
+    names(&answer)
+}
+
+/// Regression test: a request of a few words was ranked together with the turn before it, whose tools then served it well enough.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_short_request_on_a_new_topic_gets_its_tool() {
+    let service = service().await;
+    let mut missed = Vec::new();
+    for (first, called) in FIRST {
+        for (short, wanted) in SHORT {
+            let chat = format!("{first} {short}");
+            let mut messages = vec![json!({"role": "user", "content": first})];
+            answer_to(&service, &chat, &messages).await;
+            messages.extend([
+                json!({"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": called, "arguments": "{}"}}]}),
+                json!({"role": "tool", "tool_call_id": "1", "content": "{}"}),
+                json!({"role": "assistant", "content": "Here is what I found."}),
+                json!({"role": "user", "content": short}),
+            ]);
+            let offered = answer_to(&service, &chat, &messages).await;
+            if !offered.iter().any(|name| name == wanted) {
+                missed.push((first, short, offered));
+            }
+        }
+    }
+    assert!(missed.len() <= 2, "{} of {}: {missed:#?}", missed.len(), FIRST.len() * SHORT.len());
+}
+
+/// Regression test: after "Shall I cancel the meeting?", "yes" got the tools of the request before.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reply_gets_the_tool_for_what_was_offered_or_asked() {
+    let service = service().await;
+    let mut missed = Vec::new();
+    for (first, called) in &FIRST[..2] {
+        for (said, reply, wanted) in REPLIES {
+            let chat = format!("{first} {said}");
+            let mut messages = vec![json!({"role": "user", "content": first})];
+            answer_to(&service, &chat, &messages).await;
+            messages.extend([
+                json!({"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": called, "arguments": "{}"}}]}),
+                json!({"role": "tool", "tool_call_id": "1", "content": "{}"}),
+                json!({"role": "assistant", "content": said}),
+                json!({"role": "user", "content": reply}),
+            ]);
+            let offered = answer_to(&service, &chat, &messages).await;
+            if !offered.iter().any(|name| name == wanted) {
+                missed.push((first, said, reply, offered));
+            }
+        }
+    }
+    assert!(missed.len() <= 1, "{} of {}: {missed:#?}", missed.len(), 2 * REPLIES.len());
+}
+
 fn ids(names: &[&str]) -> Vec<ToolId> {
     names.iter().map(|name| ToolId::new("s", *name)).collect()
 }
