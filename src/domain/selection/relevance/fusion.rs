@@ -301,7 +301,7 @@ pub const PREFERENCE: f32 = 0.05;
 /// is offered equally often. In longer chats, more than .25 offers it less often.)
 pub const PREFERENCE_IN_CONTEXT: f32 = 0.25;
 
-/// By how much a tool that is called by its name is above the next one.
+/// By how much a tool that is put first is above the next one.
 const ABOVE: f32 = 0.01;
 
 /// Adds `preference` to the scores of preferred candidates, which puts them first in near ties.
@@ -314,10 +314,13 @@ pub fn prefer<K: Copy + Ord>(ranked: &mut [Ranked<K>], preference: f32, is_prefe
     sort(ranked);
 }
 
-/// Raises each candidate's score to that for the message alone.
+/// Puts the best candidate for the message alone first. The others for the message alone follow it at the distance of their scores, unless
+/// their present score is higher.
 pub fn raise_to_alone<K: Copy + Ord>(ranked: &mut [Ranked<K>]) {
+    let best = |score: fn(&Ranked<K>) -> f32| ranked.iter().map(score).fold(f32::NEG_INFINITY, f32::max);
+    let shift = (best(|ranked| ranked.fused) - best(|ranked| ranked.alone)).max(0.0) + ABOVE;
     for candidate in ranked.iter_mut() {
-        candidate.fused = candidate.fused.max(candidate.alone);
+        candidate.fused = candidate.fused.max(candidate.alone + shift);
     }
     sort(ranked);
 }
