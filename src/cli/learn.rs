@@ -123,8 +123,10 @@ fn of_replay(answer: &Value) -> String {
         let [before, after] = ["before", "after"].map(|name| figure(&scope[name]));
         [text(&scope["scope"]), text(&scope["uses"]), text(&scope["needed"]), before, after, yes(&scope["on"])]
     });
+    let mode = text(&answer["mode"]);
     format!(
-        "{rows}\nBefore and after are the mean nDCG@5 of the newer half of the messages, without and with learning from the older half."
+        "{rows}\nBefore and after are the mean nDCG@5 of the newer half of the messages, without and with learning from the older half. \
+         Learning is {mode}."
     )
 }
 

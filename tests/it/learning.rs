@@ -303,10 +303,10 @@ async fn a_replay_shows_whether_learning_helps() {
     let service = start(&[("TOOLSIEVE_LEARNING__MODE", "auto")], None).await;
     let [_, other] = twins(&service).await;
     let replay = async || administer(&service, Method::POST, "/v1/admin/learning/replay", &json!({})).await;
-    assert_eq!(replay().await, (StatusCode::OK, json!({"scopes": []})));
+    assert_eq!(replay().await, (StatusCode::OK, json!({"mode": "auto", "scopes": []})));
     use_tool(&service, user("anna"), "a0", &other).await;
     let expected = json!({"scope": "-/caller=user:anna", "uses": 1, "needed": 40, "before": null, "after": null, "on": true});
-    assert_eq!(replay().await, (StatusCode::OK, json!({"scopes": [expected]})), "too few");
+    assert_eq!(replay().await, (StatusCode::OK, json!({"mode": "auto", "scopes": [expected]})), "too few");
     for chat in 1..40 {
         use_tool(&service, user("anna"), &format!("a{chat}"), &other).await;
     }
@@ -325,6 +325,7 @@ async fn a_replay_shows_whether_learning_helps() {
     assert!(service.get("/readyz").await.1.get("learning").is_none());
     let (code, text, errors) = command(&service, &["learn", "replay"]);
     assert!(code == Some(0) && text.contains("user:anna") && text.contains("40"), "{text} {errors}");
+    assert!(text.trim_end().ends_with("Learning is auto."), "{text}");
 }
 
 /// There, a selection keeps all tools, and ranks none.

@@ -53,7 +53,7 @@ impl Learning {
         let uses = self.store.learned_earlier(&self.model, (MOST_READ, MOST)).await?;
         let (again, rest): (Vec<EarlierUse>, Vec<EarlierUse>) = uses.into_iter().partition(|one| vectors.contains_key(&one.message));
         let of = |one: EarlierUse| {
-            let message = RememberedMessage { vector: vectors.get(&one.message)?.clone(), id: one.message, rivals: [].into() };
+            let message = RememberedMessage { vector: vectors.get(&one.message)?.clone(), id: one.message, rivals: one.rivals };
             Some(LearnedUse { message, principal: one.principal, scopes: one.scopes, evidence: one.evidence })
         };
         let again: Vec<LearnedUse> = again.into_iter().filter_map(of).collect();
@@ -65,5 +65,36 @@ impl Learning {
         let memories = Arc::clone(&self.memories);
         let _ = tokio::task::spawn_blocking(move || memories.refit(|_| true)).await;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use tokio_util::sync::CancellationToken;
+
+    use crate::domain::learning::vector::MessageVector;
+    use crate::domain::learning::verdict::NEEDED;
+    use crate::service::learning::learn::Learning;
+    use crate::service::learning::together::tests::{Counting, settings};
+
+    /// Regression test: the best tools of each message were lost, so nothing could be measured, and any learning seemed to help.
+    #[tokio::test]
+    async fn messages_of_another_model_can_be_replayed() {
+        let texts: Vec<String> = (0..NEEDED).map(|number| number.to_string()).collect();
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let (stop, kept) = (CancellationToken::new(), ("model", Duration::from_hours(24)));
+        let (learning, writing) = Learning::start(Arc::new(Counting::with_earlier(&texts)), settings(), kept, stop.clone()).await;
+        let vector = MessageVector::of(&[1.0, 0.5]).unwrap();
+        let vectors: HashMap<Arc<str>, MessageVector> = texts.iter().map(|text| (Arc::from(*text), vector.clone())).collect();
+        learning.learn_again(vectors).await.unwrap();
+        let replayed = learning.replay().await;
+        let shown: Vec<(usize, bool)> = replayed.iter().map(|one| (one.replay.uses, one.replay.replayed.is_some())).collect();
+        assert_eq!(shown, [(NEEDED, true)]);
+        stop.cancel();
+        writing.await.unwrap();
     }
 }

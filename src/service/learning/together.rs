@@ -138,6 +138,7 @@ pub(in crate::service) mod tests {
             let earlier = |text: &&str| EarlierUse {
                 message: (*text).into(),
                 text: Some((*text).to_owned()),
+                rivals: [(ToolId::new("server", "other"), 2.0), (ToolId::new("server", "tool"), 1.0)].into(),
                 principal: "user:a".into(),
                 scopes: Scope::read("-/caller=user:a").into_iter().collect(),
                 evidence: evidence.clone(),

@@ -182,6 +182,9 @@ impl Recorder {
         } else {
             vector.and_then(MessageVector::of).map(|vector| learning.open(principal, RememberedMessage { id: id.into(), vector, rivals }))
         };
+        if message.is_none() && !leans {
+            tracing::debug!(selection = id, "the message has no vector, so it teaches nothing");
+        }
         Lesson { message, first, since: learning.forgettings() }
     }
 

@@ -62,7 +62,7 @@ const EVIDENCE: &str = evidence!("vector, rivals", "", "model = $1 AND at >= $4"
 // there may be a hash of a caller other than the one who selected.
 const EARLIER_SCOPES: &str = scopes!("model <> $1 AND at >= $4 AND id NOT LIKE '%/%'");
 const EARLIER: &str = evidence!(
-    "selection_event.message AS text",
+    "selection_event.message AS text, rivals",
     " LEFT JOIN selection_event ON selection_event.selection = substr(learned_message.id, 1, 36) AND selection_event.kind = 'offered'",
     "model <> $1 AND at >= $4 AND id NOT LIKE '%/%'"
 );
@@ -116,6 +116,7 @@ impl LearningStore for SqlStore {
                     scopes: scopes.get(&id).cloned().unwrap_or_default(),
                     message: id.into(),
                     text: row.try_get("text")?,
+                    rivals: rivals(row.try_get("rivals")?),
                     principal: row.try_get::<&str, _>("principal")?.into(),
                     evidence: evidence(row)?,
                 })
@@ -129,7 +130,7 @@ impl LearningStore for SqlStore {
         let save = || {
             async move |writer: &mut DbConnection| {
                 for (id, vector) in vectors {
-                    let query = sqlx::query("UPDATE learned_message SET model = $1, vector = $2, rivals = NULL WHERE id = $3");
+                    let query = sqlx::query("UPDATE learned_message SET model = $1, vector = $2 WHERE id = $3");
                     query.bind(model).bind(vector.to_bytes()).bind(&**id).execute(&mut *writer).await?;
                 }
                 Ok(())

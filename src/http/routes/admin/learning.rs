@@ -111,6 +111,8 @@ struct CurvePointBody {
 
 #[derive(Serialize, ToSchema)]
 struct ReplayBody {
+    /// `auto`, `always` or `off`. If it is `off`, nothing is replayed.
+    mode: &'static str,
     scopes: Vec<ReplayedScopeBody>,
 }
 
@@ -397,7 +399,7 @@ pub async fn replay_learning(state: web::Data<State>, caller: Administrator) -> 
         let (before, after) = (replayed.map(|replayed| replayed.before), replayed.map(|replayed| replayed.after));
         ReplayedScopeBody { scope: known.scope.to_string(), uses, needed, before, after, on: known.on }
     });
-    Ok(HttpResponse::Ok().json(ReplayBody { scopes: scopes.collect() }))
+    Ok(HttpResponse::Ok().json(ReplayBody { mode: state.learning.mode().name(), scopes: scopes.collect() }))
 }
 
 /// The age of evidence, in days.

@@ -55,6 +55,8 @@ pub struct EarlierUse {
     pub message: Arc<str>,
     /// The text of the message, if it was kept.
     pub text: Option<String>,
+    /// The best tools without learning, with their scores in the ranking of that time. Empty if they are unknown.
+    pub rivals: Arc<[(ToolId, f32)]>,
     pub principal: Arc<str>,
     /// For whom the evidence counts.
     pub scopes: Arc<[Scope]>,
@@ -147,7 +149,8 @@ pub trait LearningStore: Send + Sync {
     /// words of arguments taught.
     async fn learned_earlier(&self, model: &str, limits: (usize, usize)) -> Result<Vec<EarlierUse>, StoreError>;
 
-    /// Replaces the vectors of messages by those of this model. Their best tools without learning are then unknown.
+    /// Replaces the vectors of messages by those of this model. Their best tools without learning stay, because without them, nothing shows
+    /// whether learning helps.
     async fn replace_vectors(&self, model: &str, vectors: &[(Arc<str>, MessageVector)]) -> Result<(), StoreError>;
 
     /// Stores what chats called. A later call of the same tool in a chat changes only the time of the chat.

@@ -30,7 +30,7 @@ impl Retrieve {
         let vector = if ranking.in_context.is_some() { &ranking.context_vector } else { &ranking.vector };
         let Some(vector) = vector.as_deref().and_then(MessageVector::of) else { return };
         let votes = learning.votes(principal, &vector);
-        let View { catalog, visibility, .. } = view;
+        let View { catalog, visibility, settings, .. } = view;
         let counts = |key: &u32| visibility.allows(&catalog.tools()[*key as usize]) && is_offered(*key);
         let allowed = |(tool, vote): (ToolId, Vote)| {
             let key = catalog.position(&tool).filter(counts)?;
@@ -41,7 +41,12 @@ impl Retrieve {
         let votes: HashMap<u32, Vote> = votes.into_iter().filter_map(allowed).collect();
         let is_ours = |one: &&Ranked<u32>| (one.key as usize) < catalog.tools().len();
         ranking.plain = ranking.ranked.iter().filter(is_ours).take(RIVALS).map(|one| (one.key, one.fused)).collect();
-        ranking.learned = apply(&mut ranking.ranked, &votes);
+        let texts = catalog.texts().filter(|_| settings.fold_duplicates);
+        let group = |key: u32| match texts {
+            Some(texts) if (key as usize) < catalog.tools().len() => texts.near_duplicates.group(key),
+            _ => key,
+        };
+        ranking.learned = apply(&mut ranking.ranked, &votes, group);
     }
 
     /// For each server that is called with a sign-in, whether the caller may call it at once.
