@@ -85,6 +85,15 @@ async fn opened_store(settings: &Settings, report: &mut Report) -> Option<Opened
             return None;
         }
     };
+    if let Some(database) = &start.postgres {
+        let found = match &store {
+            Some(store) => Ok(format!("{store} can be used")),
+            None => OpenedStore::check_creation(database)
+                .await
+                .map(|()| "the database can be reached; tables are created at the first start".to_owned()),
+        };
+        report.checks.push(found.map_or_else(|error| checks::store(error.to_string()), checks::usable_store));
+    }
     let port = store.as_ref().map(OpenedStore::port);
     let file = data_dir::installation(&start.data_dir);
     if let Err(error) = app::check_installation(port.as_deref(), start.postgres.is_some(), &file).await {
