@@ -1,8 +1,8 @@
 //! `toolsieve doctor`: finds problems that would keep the service from working on this machine, problems of an installation in
 //! Open WebUI, and differences from mcpo.
 //!
-//! It starts and stops the configured MCP servers. The only data that it writes are renewed OAuth tokens. In Open WebUI, it
-//! changes nothing.
+//! It starts and stops the configured MCP servers. The only data that it writes are renewed OAuth tokens. In a database without tables, it
+//! tries to create one, and rolls back. In Open WebUI, it changes nothing.
 
 mod checks;
 mod compare;
