@@ -35,10 +35,11 @@ fn with_proxies(mut builder: ClientBuilder, variable: impl Fn(&str) -> Option<St
             );
             continue;
         }
-        match proxy(address) {
-            Ok(proxy) => builder = builder.proxy(proxy.no_proxy(NoProxy::from_string(&exceptions))),
+        if let Ok(proxy) = proxy(address) {
+            builder = builder.proxy(proxy.no_proxy(NoProxy::from_string(&exceptions)));
+        } else {
             // The value may contain a password.
-            Err(_) => tracing::warn!(variable = name, "ignoring a proxy whose address can't be read"),
+            tracing::warn!(variable = name, "ignoring a proxy whose address can't be read");
         }
     }
     builder
