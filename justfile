@@ -35,7 +35,7 @@ lint:
 run *arguments="quickstart":
     cargo run --release --locked -- {{ arguments }}
 
-# Run one benchmark: encoder, index, policy, service, usage or words
+# Run one benchmark: encoder, index, learning, policy, service, usage or words
 bench name="service":
     cargo bench --locked --bench {{ quote(name) }}
 

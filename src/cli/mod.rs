@@ -52,7 +52,7 @@ use url::Url;
 
 use crate::adapters::launch::Launch;
 use crate::adapters::{log, process};
-use crate::settings::{Environment, Finding, McpoSettings, Overrides, ServersSource, Settings, Sources, ToolsetFlags};
+use crate::settings::{Environment, Finding, LogFormat, McpoSettings, Overrides, ServersSource, Settings, Sources, ToolsetFlags};
 
 /// Put all MCP servers behind one tool server for Open WebUI, and show the model only the tools that a message needs
 ///
@@ -184,6 +184,9 @@ struct ServiceArgs {
     log_level: Option<String>,
 }
 
+/// The variable for the setting `logging.format`.
+const LOG_FORMAT: &str = "TOOLSIEVE_LOGGING__FORMAT";
+
 /// The result of a command.
 type Outcome = Result<(), Failure>;
 
@@ -227,7 +230,7 @@ pub fn run() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             if !failure.message.is_empty() {
-                log::say(failure.message.trim_end());
+                log::say_failure(failure.message.trim_end());
             }
             ExitCode::from(failure.code)
         }
@@ -275,7 +278,7 @@ fn servers(config: Option<&PathBuf>) -> Result<ServersSource, Failure> {
         Some(path) => Ok(ServersSource::File(path.clone())),
         None => Err(Failure::invalid(
             "error: no MCP servers are given. Name the file with the `mcpServers` map: --config mcp.json, \
-             or try `toolsieve quickstart`.",
+             or try `toolsieve quickstart`. If all servers are added over the API, the map may be empty: {\"mcpServers\": {}}",
         )),
     }
 }
@@ -373,6 +376,10 @@ fn launcher() -> Option<PathBuf> {
 /// Hardens a long-running process that holds keys: logging never blocks, and other processes can't read its memory.
 fn begin_service() -> Outcome {
     log::begin();
+    // Problems of the configuration come before the logger.
+    if Environment::of_process().variable(LOG_FORMAT).is_some_and(|format| format.trim() == LogFormat::Json.name()) {
+        log::expect_json();
+    }
     if SystemTime::now() < UNIX_EPOCH {
         // HTTP dates and ids count time from 1970.
         return Err(Failure::failed("error: this machine's clock is before 1970: set it"));

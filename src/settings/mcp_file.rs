@@ -102,7 +102,8 @@ pub(super) fn read(path: &Path, text: &str, context: Context<'_>, findings: &mut
         }
     }
     if servers.is_empty() {
-        file.problem(key, "contains no server", format!("add one, such as {EXAMPLE}"));
+        // All servers may come from the API.
+        file.warning(key, "contains no server", format!("add one, such as {EXAMPLE}, or add servers over the API"));
     } else if found.is_empty() && file.findings.problems.is_empty() {
         file.warning(key, "every server is disabled", "enable one");
     }

@@ -440,7 +440,7 @@ fn output(folder: &TempDir, words: &[&str], environment: &[(&str, &str)]) -> (Op
     write_config(folder.path(), &json!({"one": stdio(&[])}));
     let mut command = toolsieve();
     command.args(words).arg("--data-dir").arg(folder.path().join("data"));
-    if let ["serve" | "tools" | "search", ..] = words {
+    if let ["serve" | "doctor" | "tools" | "search", ..] = words {
         command.arg("--config").arg(folder.path().join("mcp.json"));
     }
     let Output { status, stdout, stderr } = command.envs(environment.iter().copied()).output().unwrap();
@@ -468,6 +468,39 @@ fn what_prevents_the_start_ends_the_process_with_a_remedy() {
     assert!(code == Some(2) && text.contains("pg_dump"), "{code:?} {text}");
     let (code, text) = output(&folder, &["restore", "file.tar.gz"], &[("DATABASE_URL", &url)]);
     assert!(code == Some(2) && text.contains("pg_restore"), "{code:?} {text}");
+}
+
+/// Regression test: the doctor found nothing wrong with a database in which the service can't create its tables.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_doctor_finds_a_database_in_which_the_tables_cannot_be_created() {
+    let (folder, name) = (tempfile::tempdir().unwrap(), schema());
+    let role = format!("{name}_role");
+    shared().run(&format!("CREATE ROLE {role} LOGIN PASSWORD 'geheim'")).await;
+    let url = shared().url_of(&format!("{role}:geheim"), "postgres");
+    let run = |command: &str| {
+        let environment = [("DATABASE_URL", url.as_str()), ("TOOLSIEVE_STORE__SCHEMA", name.as_str())];
+        tokio::task::block_in_place(|| output(&folder, &[command, "--port", "0"], &environment))
+    };
+    let (code, text) = run("doctor");
+    assert!(code == Some(1) && text.contains("AUTHORIZATION"), "{code:?} {text}");
+    // The schema is there, but the role may not use it.
+    shared().run(&format!("CREATE SCHEMA {name}")).await;
+    for (command, expected) in [("doctor", Some(1)), ("serve", Some(2))] {
+        let (code, text) = run(command);
+        assert!(code == expected && text.contains("GRANT USAGE, CREATE"), "{command}: {code:?} {text}");
+    }
+    shared()
+        .run(&format!("GRANT USAGE, CREATE ON SCHEMA {name} TO {role}; ALTER ROLE {role} SET default_transaction_read_only = on"))
+        .await;
+    let (code, text) = run("doctor");
+    assert!(code == Some(1) && text.contains("read-only"), "{code:?} {text}");
+    shared().run(&format!("ALTER ROLE {role} RESET default_transaction_read_only")).await;
+    let (code, text) = run("doctor");
+    assert!(code == Some(0) && text.contains("tables are created at the first start"), "{code:?} {text}");
+    let mut connection = shared().connect().await;
+    let count = "SELECT count(*) FROM pg_tables WHERE schemaname = $1";
+    let tables: i64 = sqlx::query_scalar(count).bind(&name).fetch_one(&mut connection).await.unwrap();
+    assert_eq!(tables, 0, "the doctor leaves nothing behind");
 }
 
 /// Its rules would be missing.

@@ -86,6 +86,18 @@ async fn what_is_removed_is_gone_and_what_stays_keeps_its_process() {
     store.close().await;
 }
 
+/// Regression test: a file without servers was refused, so the removed server could still be called.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_server_can_be_removed() {
+    let service = start(json!({"one": stdio(&[])}), false).await;
+    let process = process(&service, "one").await;
+    let state = reload(&service, &json!({})).await;
+    assert_eq!(state["state"], "applied", "{state}");
+    until_status(&service, "/one/echo", StatusCode::NOT_FOUND).await;
+    eventually("the process is gone", async || !is_there(process)).await;
+    service.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn disabled_tools_go_and_come_without_a_restart() {
     let with = |disabled: &[&str]| {
@@ -279,6 +291,27 @@ async fn a_stop_counts_from_the_first_moment() {
         let mut service = Service::start(folder.path(), &json!({"one": stdio(&[])}), |_| {});
         assert_eq!(service.stop().code(), Some(0));
     }
+}
+
+/// Regression test: a program that reads the log as JSON could not read why the service did not start.
+#[test]
+fn with_a_json_log_the_reason_of_a_failed_start_is_json() {
+    let folder = tempfile::tempdir().unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let reason = |servers: &Value, code| {
+        write_config(folder.path(), servers);
+        let output = command(folder.path()).args(["--port", &port]).env("TOOLSIEVE_LOGGING__FORMAT", "json").output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{text}");
+        let line: Value = serde_json::from_str(text.lines().last().unwrap()).unwrap_or_else(|error| panic!("{error}: {text}"));
+        assert_eq!(line["level"], "ERROR", "{text}");
+        line["message"].as_str().unwrap().to_owned()
+    };
+    let busy = reason(&json!({"one": stdio(&[])}), 1);
+    assert!(busy.contains(&port) && !busy.starts_with("error"), "{busy}");
+    let invalid = reason(&json!({"one": {}}), 2);
+    assert!(invalid.contains("1 problem in the configuration"), "{invalid}");
 }
 
 #[test]

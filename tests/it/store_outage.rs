@@ -171,6 +171,38 @@ async fn changes_get_503_with_a_time_to_retry() {
     service.stop().await;
 }
 
+/// Regression test: connections that were opened while the database was read-only stayed in the pool for ever, and all changes got 503.
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_succeed_again_after_the_database_was_read_only() {
+    let server = server();
+    let service = start(&server, &[], None).await;
+    let create = async |name: &str| administer(&service, Method::POST, "/v1/admin/keys", &json!({"name": name})).await;
+    assert_eq!(create("before").await.0, StatusCode::CREATED);
+    // Applies to new connections only, as a failover does that lets a proxy choose another server.
+    server.run("ALTER DATABASE postgres SET default_transaction_read_only = on").await;
+    server.run("SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE application_name = 'toolsieve'").await;
+    eventually("the service reads, but can't write", async || {
+        let (status, answer) = administer(&service, Method::GET, "/v1/admin/usage", &Value::Null).await;
+        let (changed, refused) = create("during").await;
+        let is_so = status == StatusCode::OK && changed == StatusCode::SERVICE_UNAVAILABLE;
+        if is_so { Ok(()) } else { Err(format!("{status} {answer}, {changed} {refused}")) }
+    })
+    .await;
+    // For longer than a read-only connection is kept: reads go on with new ones.
+    let until = Instant::now() + Duration::from_secs(7);
+    while Instant::now() < until {
+        let (status, answer) = administer(&service, Method::GET, "/v1/admin/usage", &Value::Null).await;
+        assert_eq!(status, StatusCode::OK, "{answer}");
+        tokio::time::sleep(Duration::from_millis(250)).await;
+    }
+    server.run("BEGIN READ WRITE; ALTER DATABASE postgres RESET default_transaction_read_only; COMMIT").await;
+    eventually("a key can be created again", async || {
+        when(create("after").await, |(status, _)| *status == StatusCode::CREATED).map_err(|(status, answer)| format!("{status} {answer}"))
+    })
+    .await;
+    service.stop().await;
+}
+
 async fn metric(service: &Running, name: &str) -> f64 {
     let text = with_key(service, Method::GET, "/metrics", ADMIN).send().await.unwrap().text().await.unwrap();
     let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{name} in {text}"));

@@ -33,6 +33,8 @@ pub struct Saved {
 pub enum SaveError {
     #[error("{} already exists: choose another file, or replace it with --force", .0.display())]
     Exists(PathBuf),
+    #[error("{} is not a regular file: choose another file", .0.display())]
+    NotAFile(PathBuf),
     #[error("there is no database {}: name the data folder with --data-dir", .0.display())]
     NoDatabase(PathBuf),
     #[error(
@@ -59,21 +61,20 @@ pub enum SaveError {
 impl SaveError {
     /// Whether the arguments are the reason.
     pub fn is_invalid_use(&self) -> bool {
-        matches!(self, Self::Exists(_) | Self::NoDatabase(_) | Self::OtherStore(_))
+        matches!(self, Self::Exists(_) | Self::NotAFile(_) | Self::NoDatabase(_) | Self::OtherStore(_))
     }
 }
 
 /// Writes a backup of the data folder to a file that only its owner can read, and reads it again to verify it. Only a complete and
-/// verified backup gets the file's name. `force` replaces an existing file.
+/// verified backup gets the file's name. `force` replaces an existing regular file, or the one behind a symbolic link.
 ///
 /// If the caller drops the future, the unfinished files are deleted.
 ///
 /// # Errors
 /// [`SaveError`]. An existing file is left unchanged.
 pub async fn save(data_dir: &Path, file: &Path, force: bool) -> Result<Saved, SaveError> {
-    if !force && fs::symlink_metadata(file).is_ok() {
-        return Err(SaveError::Exists(file.to_owned()));
-    }
+    let destination = destination(file, force)?;
+    let file = destination.as_path();
     if data_dir::is_being_replaced(data_dir) {
         return Err(SaveError::Interrupted(data_dir.to_owned()));
     }
@@ -96,6 +97,18 @@ pub async fn save(data_dir: &Path, file: &Path, force: bool) -> Result<Saved, Sa
     fs::rename(&draft.archive, file).map_err(io_error(file))?;
     File::open(parent(file)).and_then(|parent| parent.sync_all()).map_err(io_error(file))?;
     Ok(Saved { bytes, parts })
+}
+
+/// The file to write. A rename replaces devices and links too, so they are found here.
+fn destination(file: &Path, force: bool) -> Result<PathBuf, SaveError> {
+    if fs::symlink_metadata(file).is_err() {
+        return Ok(file.to_owned());
+    }
+    if !force {
+        return Err(SaveError::Exists(file.to_owned()));
+    }
+    let target = fs::canonicalize(file).map_err(io_error(file))?;
+    if target.is_file() { Ok(target) } else { Err(SaveError::NotAFile(file.to_owned())) }
 }
 
 /// The unfinished files beside a backup, which are deleted at the end.
@@ -210,9 +223,29 @@ fn add_folder(writer: &mut Writer, name: &str, folder: &Path, to: &Path) -> Resu
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
     use std::time::SystemTime;
 
     use super::*;
+
+    /// Regression test: `--force` replaced devices, and links in place of their targets.
+    #[test]
+    fn only_regular_files_are_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        File::create(path("file")).unwrap();
+        symlink(path("file"), path("link")).unwrap();
+        symlink(path("gone"), path("dangling")).unwrap();
+        let target = fs::canonicalize(path("file")).unwrap();
+        assert_eq!(destination(&path("link"), true).unwrap(), target);
+        assert_eq!(destination(&path("file"), true).unwrap(), target);
+        assert_eq!(destination(&path("new"), true).unwrap(), path("new"));
+        for other in [Path::new("/dev/null"), folder.path()] {
+            assert!(matches!(destination(other, true), Err(SaveError::NotAFile(_))), "{}", other.display());
+        }
+        assert!(matches!(destination(&path("dangling"), true), Err(SaveError::Io { .. })));
+        assert!(matches!(destination(&path("dangling"), false), Err(SaveError::Exists(_))));
+    }
 
     #[test]
     fn only_old_unfinished_files_of_the_same_backup_are_deleted() {

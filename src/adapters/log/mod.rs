@@ -8,6 +8,7 @@ mod text;
 
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -26,6 +27,14 @@ const ACCESS: &str = "toolsieve::access";
 /// The queue for standard error, if a long-running command has started it.
 static LINES: OnceLock<Arc<Lines>> = OnceLock::new();
 
+/// Whether the lines of the log are JSON.
+static IS_JSON: AtomicBool = AtomicBool::new(false);
+
+/// Expects the logger to write JSON, before the settings are known.
+pub(crate) fn expect_json() {
+    IS_JSON.store(true, Ordering::Relaxed);
+}
+
 /// Starts the queue. From then on, log lines never wait for the reader.
 pub(crate) fn begin() {
     LINES.get_or_init(|| {
@@ -41,6 +50,7 @@ pub(crate) fn begin() {
 /// Installs the logger with these settings.
 pub(crate) fn install(settings: &LoggingSettings) {
     begin();
+    IS_JSON.store(settings.format == LogFormat::Json, Ordering::Relaxed);
     let builder = fmt()
         .with_env_filter(EnvFilter::new(directives(settings)))
         .with_writer(writer)
@@ -69,6 +79,19 @@ pub(crate) fn say(text: &str) {
             let _ = writeln!(io::stderr(), "{text}");
         }
     }
+}
+
+/// Prints why a command failed. If the log is JSON, this is a line of the log, for the program that reads it.
+pub(crate) fn say_failure(text: &str) {
+    if IS_JSON.load(Ordering::Relaxed) {
+        // Changes nothing if the logger is installed already.
+        install(&LoggingSettings { filter: "info".to_owned(), format: LogFormat::Json, access: AccessLines::default() });
+        if tracing::enabled!(tracing::Level::ERROR) {
+            tracing::error!("{}", text.strip_prefix("error: ").unwrap_or(text));
+            return;
+        }
+    }
+    say(text);
 }
 
 /// Waits briefly until the last lines are written.

@@ -83,6 +83,14 @@ impl OpenedStore {
         })
     }
 
+    /// Checks that a start could create the tables in a database that has none. Leaves nothing behind.
+    ///
+    /// # Errors
+    /// [`StoreOpenError`].
+    pub async fn check_creation(settings: &PostgresSettings) -> Result<(), StoreOpenError> {
+        Ok(PostgresStore::check_creation(settings).await?)
+    }
+
     /// Opens the file.
     ///
     /// # Errors

@@ -108,6 +108,14 @@ impl PostgresStore {
         Ok(opening::open_present(settings).await?.map(|opened| Self::over(settings, opened)))
     }
 
+    /// Checks that [`Self::open`] could create the tables in a database that has none. Leaves nothing behind.
+    ///
+    /// # Errors
+    /// [`PostgresOpenError`], with a remedy.
+    pub async fn check_creation(settings: &PostgresSettings) -> Result<(), PostgresOpenError> {
+        opening::check_creation(settings).await
+    }
+
     fn over(settings: &PostgresSettings, (place, pool, listening): Opened) -> Self {
         Self {
             mark: OnceLock::new(),

@@ -132,6 +132,11 @@ pub(super) fn store(error: String) -> Check {
     Check::new(Level::Problem, "store", error, None)
 }
 
+/// Reports a store with which the service can start.
+pub(super) fn usable_store(finding: String) -> Check {
+    Check::new(Level::Fine, "store", finding, None)
+}
+
 fn is_creatable(path: &Path) -> bool {
     let parent = std::path::absolute(path).ok().and_then(|path| path.ancestors().find(|folder| folder.exists()).map(Path::to_owned));
     parent.is_some_and(|folder| tempfile_in(&folder))

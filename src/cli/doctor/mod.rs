@@ -1,8 +1,8 @@
 //! `toolsieve doctor`: finds problems that would keep the service from working on this machine, problems of an installation in
 //! Open WebUI, and differences from mcpo.
 //!
-//! It starts and stops the configured MCP servers. The only data that it writes are renewed OAuth tokens. In Open WebUI, it
-//! changes nothing.
+//! It starts and stops the configured MCP servers. The only data that it writes are renewed OAuth tokens. In a database without tables, it
+//! tries to create one, and rolls back. In Open WebUI, it changes nothing.
 
 mod checks;
 mod compare;
@@ -85,6 +85,15 @@ async fn opened_store(settings: &Settings, report: &mut Report) -> Option<Opened
             return None;
         }
     };
+    if let Some(database) = &start.postgres {
+        let found = match &store {
+            Some(store) => Ok(format!("{store} can be used")),
+            None => OpenedStore::check_creation(database)
+                .await
+                .map(|()| "the database can be reached; tables are created at the first start".to_owned()),
+        };
+        report.checks.push(found.map_or_else(|error| checks::store(error.to_string()), checks::usable_store));
+    }
     let port = store.as_ref().map(OpenedStore::port);
     let file = data_dir::installation(&start.data_dir);
     if let Err(error) = app::check_installation(port.as_deref(), start.postgres.is_some(), &file).await {

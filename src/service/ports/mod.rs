@@ -1,4 +1,4 @@
-//! The ports: the only traits of the crate.
+//! The ports: what use cases need from the outside.
 //!
 //! `adapters` implements them; use cases hold them as `Arc<dyn _>`.
 

@@ -14,6 +14,8 @@ mod code {
     pub(super) const WRONG_PASSWORD: [&str; 2] = ["28P01", "28000"];
     pub(super) const NO_DATABASE: &str = "3D000";
     pub(super) const NO_PERMISSION: &str = "42501";
+    /// The search path contains no schema that the role may use.
+    pub(super) const NO_SCHEMA: &str = "3F000";
     pub(super) const LOCK_NOT_AVAILABLE: &str = "55P03";
     pub(super) const READ_ONLY: &str = "25006";
     /// The server or the role has no connection left.
@@ -26,7 +28,7 @@ mod code {
     /// the server is a standby or has no space left.
     pub(super) const PASSING: [&str; 7] = ["57014", LOCK_NOT_AVAILABLE, "25P03", READ_ONLY, "53000", "53100", "53200"];
     /// An administrator is at work: no permission for the moment, or a backup is being restored, so that the schema or a table is missing.
-    pub(super) const AT_WORK: [&str; 3] = [NO_PERMISSION, "3F000", "42P01"];
+    pub(super) const AT_WORK: [&str; 3] = [NO_PERMISSION, NO_SCHEMA, "42P01"];
     /// Errors of the server's system or of its files.
     pub(super) const BROKEN_CLASSES: [&str; 2] = ["58", "XX"];
     /// Connection exceptions.
@@ -67,7 +69,7 @@ pub enum PostgresOpenError {
     Encoding { place: Arc<PostgresPlace>, encoding: String, user: String, database: String },
     #[error(
         "{place} does not allow the user {user:?} to create or change the schema {schema:?} ({source}): let an administrator run CREATE \
-         SCHEMA \"{schema}\" AUTHORIZATION \"{user}\""
+         SCHEMA \"{schema}\" AUTHORIZATION \"{user}\", or if the schema exists: GRANT USAGE, CREATE ON SCHEMA \"{schema}\" TO \"{user}\""
     )]
     NoPermission { place: Arc<PostgresPlace>, user: String, schema: String, source: sqlx::Error },
     #[error("{place} is read-only, probably because it is a standby: write the address of the primary server into store.url")]
@@ -130,7 +132,9 @@ impl PostgresOpenError {
                 Self::Refused { user: place.user.clone(), place, source }
             }
             _ if is(code::NO_DATABASE) => Self::NoDatabase { user: place.user.clone(), database: place.database.clone(), place },
-            _ if is(code::NO_PERMISSION) => Self::NoPermission { user: place.user.clone(), schema: place.schema.clone(), place, source },
+            _ if is(code::NO_PERMISSION) || is(code::NO_SCHEMA) => {
+                Self::NoPermission { user: place.user.clone(), schema: place.schema.clone(), place, source }
+            }
             _ if is(code::READ_ONLY) => Self::ReadOnly { place },
             _ if is(code::TOO_MANY_CONNECTIONS) => Self::NoConnections { place, source },
             sqlx::Error::Tls(_) => Self::Tls { place, source },

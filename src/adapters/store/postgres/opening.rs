@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use secrecy::{ExposeSecret, SecretString};
 use sqlx::migrate::{MigrateError, Migrator};
+use sqlx::pool::PoolConnectionMetadata;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, PgConnection};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, PgConnection, Row};
 
 use super::errors::PostgresOpenError;
 use super::place::{OLDEST, PostgresPlace};
@@ -20,10 +21,13 @@ static MIGRATIONS: Migrator = sqlx::migrate!("src/adapters/store/migrations/post
 const MIGRATION_WAIT: Duration = Duration::from_mins(2);
 /// A connection that is unused for this long is closed.
 const IDLE: Duration = Duration::from_mins(5);
-/// How long to wait for a sign of life when a connection is taken from the pool. Longer than a round trip to a slow server.
+/// How long to wait for the response when a connection is taken from the pool. Longer than a round trip to a slow server.
 const TAKEN: Duration = Duration::from_secs(1);
 /// The same when it is given back, after what it may still have to do.
 const GIVEN_BACK: Duration = Duration::from_secs(5);
+/// A read-only connection that is older is closed: a new one may be writable again. Younger ones stay, so that a database that is read-only
+/// for longer needn't accept a connection for each operation.
+const READ_ONLY_KEPT: Duration = Duration::from_secs(5);
 /// How long a transaction may wait for its next statement. Other services wait for its locks, and its own service may be gone without
 /// the server noticing.
 const IDLE_IN_TRANSACTION: Duration = Duration::from_secs(5);
@@ -63,8 +67,21 @@ pub(super) async fn open_present(settings: &PostgresSettings) -> Result<Option<O
     }
 }
 
+/// Checks that [`open`] could create the tables in a database that has none. Leaves nothing behind.
+pub(super) async fn check_creation(settings: &PostgresSettings) -> Result<(), PostgresOpenError> {
+    let mut opening = Opening::begin(settings).await?;
+    let schema = quoted(&settings.schema);
+    let create = if opening.exists().await? { String::new() } else { format!("CREATE SCHEMA {schema}; ") };
+    // Only an attempt shows all that the database may refuse.
+    let attempt = format!("BEGIN; {create}CREATE TABLE {schema}.toolsieve_doctor (); ROLLBACK");
+    opening.connection.execute(AssertSqlSafe(attempt)).await.map(drop).map_err(|source| PostgresOpenError::of(&opening.place, source))
+}
+
 fn options(url: &SecretString) -> Result<PgConnectOptions, PostgresOpenError> {
     let options = PgConnectOptions::from_str(url.expose_secret()).map_err(|_| PostgresOpenError::Address)?;
+    // The driver keeps the brackets of an IPv6 address, and would look up a host of this name.
+    let host = options.get_host().trim_start_matches('[').trim_end_matches(']').to_owned();
+    let options = options.host(&host);
     // A statement may contain texts of callers.
     Ok(options.application_name("toolsieve").disable_statement_logging())
 }
@@ -77,8 +94,8 @@ fn pool(options: PgConnectOptions, settings: &PostgresSettings, max_connections:
         .idle_timeout(IDLE)
         // sqlx would wait without a limit. The connection to a server that was replaced may stay silent for ever, and would keep its place.
         .test_before_acquire(false)
-        .before_acquire(|connection, _| Box::pin(async move { Ok(responds(connection, TAKEN).await) }))
-        .after_release(|connection, _| Box::pin(async move { Ok(responds(connection, GIVEN_BACK).await) }))
+        .before_acquire(|connection, metadata| Box::pin(async move { Ok(is_usable(connection, &metadata, TAKEN).await) }))
+        .after_release(|connection, metadata| Box::pin(async move { Ok(is_usable(connection, &metadata, GIVEN_BACK).await) }))
         .after_connect(move |connection, _| {
             let setup = setup.clone();
             Box::pin(async move { connection.execute(AssertSqlSafe(setup)).await.map(drop) })
@@ -86,8 +103,16 @@ fn pool(options: PgConnectOptions, settings: &PostgresSettings, max_connections:
         .connect_lazy_with(options)
 }
 
-async fn responds(connection: &mut PgConnection, patience: Duration) -> bool {
-    tokio::time::timeout(patience, connection.ping()).await.is_ok_and(|response| response.is_ok())
+/// Whether the server responds, and the connection isn't one that a failover or a setting of the database has left read-only.
+async fn is_usable(connection: &mut PgConnection, metadata: &PoolConnectionMetadata, patience: Duration) -> bool {
+    let response = tokio::time::timeout(patience, is_read_only(connection)).await;
+    response.is_ok_and(|is_read_only| is_read_only.is_ok_and(|is_read_only| !is_read_only || metadata.age < READ_ONLY_KEPT))
+}
+
+/// Whether the server refuses writes in the next transaction.
+async fn is_read_only(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
+    let row = sqlx::raw_sql("SHOW transaction_read_only").fetch_one(connection).await?;
+    Ok(row.try_get::<String, _>(0)? == "on")
 }
 
 /// The statements that begin each connection of the pool. A server that acknowledges commits before they are flushed would lose
@@ -196,4 +221,23 @@ async fn belongs_to_us(connection: &mut PgConnection) -> Result<bool, sqlx::Erro
 /// A name in a statement. The settings allow only names without quotes.
 fn quoted(name: &str) -> String {
     format!("\"{name}\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use secrecy::SecretString;
+
+    use super::options;
+
+    /// Regression test: the host `[::1]` was never found.
+    #[test]
+    fn an_ipv6_address_has_no_brackets() {
+        for (url, host) in [
+            ("postgres://toolsieve@[::1]:18432/fresh", "::1"),
+            ("postgres://toolsieve@127.0.0.1:18432/fresh", "127.0.0.1"),
+            ("postgres://toolsieve@db.example.org/fresh", "db.example.org"),
+        ] {
+            assert_eq!(options(&SecretString::from(url)).unwrap().get_host(), host);
+        }
+    }
 }

@@ -17,6 +17,9 @@ pub struct PostgresPlace {
 
 impl fmt::Display for PostgresPlace {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "the PostgreSQL database {:?} at {}:{}", self.database, self.host, self.port)
+        let Self { host, port, database, .. } = self;
+        // The colons of an IPv6 address aren't the one before the port.
+        let host = if host.contains(':') && !host.starts_with('/') { format!("[{host}]") } else { host.clone() };
+        write!(formatter, "the PostgreSQL database {database:?} at {host}:{port}")
     }
 }
