@@ -41,7 +41,25 @@ pub(crate) fn stopping() {
 
 /// Does nothing unless `NOTIFY_SOCKET` is set.
 fn notify(state: NotifyState<'_>) {
-    if let Err(error) = sd_notify::notify(&[state]) {
+    if let Err(error) = send(state) {
         tracing::warn!(%error, "the service manager can't be notified");
     }
+}
+
+#[cfg(target_os = "linux")]
+fn send(state: NotifyState<'_>) -> io::Result<()> {
+    use std::os::linux::net::SocketAddrExt as _;
+    use std::os::unix::ffi::OsStrExt as _;
+    use std::os::unix::net::{SocketAddr, UnixDatagram};
+
+    let address = std::env::var_os("NOTIFY_SOCKET").unwrap_or_default();
+    // The library takes the name of an abstract socket for a path.
+    let Some(name) = address.as_bytes().strip_prefix(b"@") else { return sd_notify::notify(&[state]) };
+    let manager = SocketAddr::from_abstract_name(name)?;
+    UnixDatagram::unbound()?.send_to_addr(format!("{state}\n").as_bytes(), &manager).map(drop)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn send(state: NotifyState<'_>) -> io::Result<()> {
+    sd_notify::notify(&[state])
 }

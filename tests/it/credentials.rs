@@ -352,6 +352,29 @@ async fn tools_come_with_the_first_user_where_nobody_else_may_list() {
     assert_eq!(call(&service, "anna", "/shared/echo").await.0, StatusCode::OK);
 }
 
+/// Regression test: a user's connection did not send the headers that repeat arguments, and a shared one not those of nested arguments.
+#[tokio::test(flavor = "multi_thread")]
+async fn headers_repeat_arguments_on_every_connection() {
+    let words = ["key=right-key", "modern", "headers", "repeats"];
+    let (own, shared) = (HttpServer::start(&words), HttpServer::start(&words[1..]));
+    let url = |server: &HttpServer| format!("http://127.0.0.1:{}/mcp", server.port);
+    let servers = json!({
+        "own": {"type": "http", "url": url(&own), "headers": {"X-Key": "{{secret.key}}"}},
+        "shared": {"type": "http", "url": url(&shared)},
+    });
+    let environment = vec![("TOOLSIEVE_ACCESS__TRUST_USERS", "true"), ("TOOLSIEVE_ADMIN_KEY", ADMIN), ("TOOLSIEVE_SECRETS_KEY", KEY)];
+    let service = Start { servers, key: Some(keys::KEY), environment, from_files: true, ..Start::default() }.start().await;
+    for user in ["anna", "bob"] {
+        give(&service, user, "own/key", "right-key").await;
+        for path in ["/own/repeated", "/shared/repeated"] {
+            let request = || of(&service, user, Method::POST, path).json(&json!({"deep": {"region": "eu"}}));
+            eventually("its tools are there", async || answer(request()).await.0 == StatusCode::OK).await;
+            let (_, headers) = answer(request()).await;
+            assert_eq!(headers["mcp-param-region"], "eu", "{path}: {headers}");
+        }
+    }
+}
+
 /// Every call said that the server had not listed its tools yet.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_lists_the_tools_of_a_server_that_was_off() {

@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -228,18 +229,25 @@ async fn what_can_not_be_listened_on_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_manager_learns_when_the_service_listens_and_when_it_stops() {
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("notify");
-    let manager = UnixDatagram::bind(&path).unwrap();
-    manager.set_read_timeout(Some(LONG)).unwrap();
-    let next = || {
-        let mut message = [0; 64];
-        let length = manager.recv(&mut message).unwrap();
-        String::from_utf8_lossy(&message[..length]).trim().to_owned()
-    };
-    let service = Service::start(folder.path(), &json!({"box": stdio(&[])}), |command| {
-        command.env("NOTIFY_SOCKET", &path);
-    });
-    assert_eq!(block_in_place(next), "READY=1");
-    service.signal(Signal::SIGTERM);
-    assert_eq!(block_in_place(next), "STOPPING=1");
+    let path = folder.path().join("notify").to_str().unwrap().to_owned();
+    // The second socket has no path.
+    let name = format!("toolsieve-{}", std::process::id());
+    let abstract_socket = std::os::unix::net::SocketAddr::from_abstract_name(&name).unwrap();
+    for (address, manager) in
+        [(path.clone(), UnixDatagram::bind(&path).unwrap()), (format!("@{name}"), UnixDatagram::bind_addr(&abstract_socket).unwrap())]
+    {
+        manager.set_read_timeout(Some(LONG)).unwrap();
+        let next = || {
+            let mut message = [0; 64];
+            let length = manager.recv(&mut message).unwrap();
+            String::from_utf8_lossy(&message[..length]).trim().to_owned()
+        };
+        let home = tempfile::tempdir().unwrap();
+        let service = Service::start(home.path(), &json!({"box": stdio(&[])}), |command| {
+            command.env("NOTIFY_SOCKET", &address);
+        });
+        assert_eq!(block_in_place(next), "READY=1", "{address}");
+        service.signal(Signal::SIGTERM);
+        assert_eq!(block_in_place(next), "STOPPING=1", "{address}");
+    }
 }

@@ -814,7 +814,8 @@ async fn a_call_that_http_refuses_is_not_taken_for_a_lost_connection() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_with_too_many_calls_says_when_to_try_again() {
-    for (seconds, expected) in [("7", Some(Duration::from_secs(7))), ("Fri, 31 Dec 1999 23:59:59 GMT", None)] {
+    let times = [("7", Some(Duration::from_secs(7))), ("Fri, 31 Dec 1999 23:59:59 GMT", Some(Duration::ZERO)), ("in the year 2000", None)];
+    for (seconds, expected) in times {
         let http = HttpServer::start(&["call-status=429", &format!("retry-after={seconds}")]);
         let mut server = start(vec![http.settings("test", &[])]);
         server.listed("test").await;
@@ -822,6 +823,12 @@ async fn a_server_with_too_many_calls_says_when_to_try_again() {
         let CallError::Refused { status: 429, retry_after } = error else { panic!("{error:?}") };
         assert_eq!(retry_after, expected);
     }
+    let http = HttpServer::start(&["call-status=503", "retry-after=7"]);
+    let mut server = start(vec![http.settings("test", &[])]);
+    server.listed("test").await;
+    let error = server.try_call("test", "echo", json!({})).await.unwrap_err();
+    let CallError::Unavailable { retry_after, sent: false, .. } = error else { panic!("{error:?}") };
+    assert_eq!(retry_after, Duration::from_secs(7));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -282,6 +282,11 @@ impl Behaviour {
         if self.options.has("headers") {
             tools.extend(["request_headers", "sessions", "authorizations"].map(tool));
         }
+        if self.options.has("repeats") {
+            let deep = json!({"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}});
+            let schema = json!({"type": "object", "properties": {"deep": deep}});
+            tools.push(json!({"name": "repeated", "description": "Takes a region.", "inputSchema": schema}));
+        }
         if self.options.has("traces") {
             tools.push(tool("meta"));
         }
@@ -441,6 +446,9 @@ impl Behaviour {
                         b"{\"jsonrpc\": \"2.0\", \"method\": \"notifications/message\", \"params\": {\"level\": \"info\", \"data\": 1}}\n"
                             .repeat(1 << 10)
                     }
+                    "requests" => (0..1 << 10)
+                        .flat_map(|number| format!("{{\"jsonrpc\": \"2.0\", \"id\": \"q{number}\", \"method\": \"ping\"}}\n").into_bytes())
+                        .collect(),
                     _ => b"a line of the log\n".repeat(1 << 12),
                 };
                 let is_error = arguments["with"] == "stderr";

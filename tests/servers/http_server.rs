@@ -2,7 +2,8 @@
 //! a stream of events, `no-get` has no stream for news, `bad-session=400` answers as servers of the TypeScript SDK
 //! do, `status=N` refuses all requests, `call-status=N` only calls (with `retry-after=N` also with this header), `quote-refusal`
 //! quotes the secrets it was sent, `redirect=URL` redirects all requests, `headers` has tools that return the headers of the request, how
-//! many sessions there are, and every `Authorization` that came so far. The port it listens on is its first line of output.
+//! many sessions there are, and every `Authorization` that came so far; with `repeats` too, a tool that takes an argument that a header
+//! repeats returns the headers as well. The port it listens on is its first line of output.
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test server may panic")]
 #![allow(clippy::pedantic, unreachable_pub, dead_code, reason = "shared with the other test server")]
 
@@ -74,7 +75,7 @@ fn observed(tool: &str, request: &HttpRequest, sessions: &Sessions, authorizatio
         (name.to_string(), json!(value.to_str().unwrap()))
     };
     match tool {
-        "request_headers" => Some(Value::Object(request.headers().iter().map(text).collect())),
+        "request_headers" | "repeated" => Some(Value::Object(request.headers().iter().map(text).collect())),
         "sessions" => Some(json!({"sessions": sessions.0.lock().unwrap().len()})),
         "authorizations" => Some(json!({"seen": *authorizations.0.lock().unwrap()})),
         _ => None,

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
-use http::StatusCode;
+use http::{HeaderName, HeaderValue, StatusCode};
 use indexmap::IndexMap;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
@@ -43,6 +43,7 @@ use self::link::asking::{in_time, waiting_for_answers};
 use self::link::attempt::Surroundings;
 use self::link::call::{self, Request};
 use self::link::error::LinkError;
+use self::link::link::Wire;
 use self::supervision::per_user::UserConnections;
 use self::supervision::server::{self, NoLink, Outlet, Patience, Server};
 use self::supervision::supervisor::Supervisor;
@@ -188,7 +189,7 @@ impl McpServers {
                 Err(NoLink::Retired) => continue,
                 Err(no_link) => return Err(unlinked(no_link)),
             };
-            let forwarded = settings.remote.forwarding.as_ref().map(|rules| {
+            let mut forwarded = settings.remote.forwarding.as_ref().map(|rules| {
                 let mut headers = rules.select(&context.headers, &self.token_headers.load());
                 // Forwarded headers must not override per-user headers.
                 for name in settings.per_user.templates.keys() {
@@ -196,6 +197,15 @@ impl McpServers {
                 }
                 Forwarded(headers)
             });
+            if let Request::Call { tool, arguments } = &request
+                && held.link.is_modern
+                && held.link.wire == Wire::StreamableHttp
+            {
+                let headers = server.param_headers.of(tool, arguments).into_iter();
+                let headers =
+                    headers.filter_map(|(name, value)| Some((HeaderName::try_from(name).ok()?, HeaderValue::try_from(value).ok()?)));
+                forwarded.get_or_insert_default().0.extend(headers);
+            }
             let (messages, waiting) = context.messages.clone().map(waiting_for_answers).unzip();
             let owner = Some(context.principal.id.clone());
             let (progress, trace) = (context.progress.clone(), context.trace.clone());
@@ -242,8 +252,12 @@ impl McpServers {
                     }
                     return Err(CallError::Refused { status: status.as_u16(), retry_after: None });
                 }
-                LinkError::Busy(time) => {
-                    return Err(CallError::Refused { status: StatusCode::TOO_MANY_REQUESTS.as_u16(), retry_after: Some(time) });
+                LinkError::Busy(StatusCode::SERVICE_UNAVAILABLE, retry_after) => {
+                    held.link.exchange.suspect.notify_one();
+                    return Err(CallError::Unavailable { reason: error.to_string(), retry_after, sent: false });
+                }
+                LinkError::Busy(status, time) => {
+                    return Err(CallError::Refused { status: status.as_u16(), retry_after: Some(time) });
                 }
                 LinkError::Unusable(message) => return Err(CallError::Protocol { code: INTERNAL_ERROR, message, data: None }),
                 LinkError::Closed { reason, sent } => {

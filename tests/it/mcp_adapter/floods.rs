@@ -38,6 +38,12 @@ async fn notifications_without_end_end_the_server() {
     ended_by("notifications", "it floods its standard output with notifications").await;
 }
 
+/// Seen before: each request took memory until its answer was read.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn requests_without_end_end_the_server() {
+    ended_by("requests", "it floods its standard output with requests").await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_flood_on_standard_error_ends_the_server() {
     ended_by("stderr", "it floods its standard error: more than 4 MiB a second for 10 s").await;

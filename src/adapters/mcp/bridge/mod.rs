@@ -3,8 +3,6 @@
 //! Messages are forwarded unchanged; only the parts that the transport needs are parsed. If the service has lost the session, for
 //! example after a restart, the bridge starts a new one with the client's own `initialize`. The client does not notice.
 
-mod headers;
-
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
@@ -27,10 +25,10 @@ use tokio_util::io::StreamReader;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use url::Url;
 
-use self::headers::{ParamHeaders, written};
 use crate::adapters::mcp::transport::events::{Event, Events};
 use crate::adapters::mcp::transport::http::EVENT_STREAM;
 use crate::adapters::mcp::transport::lines::{Line, Lines};
+use crate::adapters::mcp::transport::param_headers::{ParamHeaders, written};
 use crate::adapters::proxies;
 use crate::domain::text::json;
 
@@ -136,6 +134,7 @@ struct Inner {
     agreed: ArcSwapOption<Agreed>,
     /// Held while another session is started.
     greeting: Mutex<()>,
+    /// Filled when the service rejects a call without these headers.
     headers: ParamHeaders,
     /// The ids of requests that the client has cancelled in a session. It expects no response to them.
     cancelled: parking_lot::Mutex<HashSet<String>>,

@@ -6,12 +6,14 @@
 //! handles each notification in a separate task, which loses their order.
 
 mod news;
+mod unanswered;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
+use indexmap::IndexSet;
 use rmcp::model::{
     ClientCapabilities, ClientJsonRpcMessage, ClientNotification, ClientRequest, GetExtensions, GetMeta, InputResponses, JsonRpcMessage,
     JsonRpcRequest, RequestId, RequestMetaObject,
@@ -23,13 +25,12 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep};
 
 use self::news::Pending;
+use self::unanswered::Unanswered;
 use crate::adapters::mcp::text::foreign;
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::text::json::{self, Members};
 use crate::service::ports::{Progress, ServerMessage, TraceContext};
 
-/// Schema keyword of an argument that an HTTP header must repeat.
-const HEADER_ANNOTATION: &str = "x-mcp-header";
 /// Additional bytes allowed for the parts of a message around its result.
 const ENVELOPE: usize = 256;
 /// Server requests that are forwarded to the caller.
@@ -40,8 +41,22 @@ const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
 const STREAM: &str = "toolsieve/stream";
 /// Prefix of the methods of server requests on their way through rmcp.
 pub(in crate::adapters::mcp) const RAW: &str = "raw:";
+/// Methods of server requests on their way through rmcp, in place of the server's own: a question that can't be passed on, and a request
+/// that the client does not know.
+pub(in crate::adapters::mcp) const UNUSABLE: &str = "toolsieve/unusable";
+const UNKNOWN: &str = "toolsieve/unknown";
 /// Maximum size of an error's `data`, in bytes. Larger data is dropped.
 const DATA: usize = 4_000;
+/// Maximum size of an id, in bytes.
+const LONGEST_ID: usize = 1024;
+/// Maximum size of the message in a progress notification, in bytes.
+const LONGEST_PROGRESS: usize = 64 * 1024;
+/// Maximum size of a notification's parsed parameters, in bytes. Larger notifications are dropped.
+const LARGEST_NOTIFICATION: usize = 4 * 1024 * 1024;
+/// Maximum size of a parsed response to rmcp's own requests, in bytes.
+const LARGEST_OWN: usize = 16 * 1024 * 1024;
+/// Maximum number of rmcp's own requests to remember. Most have an answer at once; a subscription has one at its end.
+const OWN: usize = 10_000;
 /// Number of entries from which dead ones are removed before another is added.
 const PURGE_FROM: usize = 64;
 /// How long the server may still work on an abandoned call. Most servers stop at once, and don't respond to a cancelled one.
@@ -263,6 +278,8 @@ pub(in crate::adapters::mcp) fn encode(message: &ClientJsonRpcMessage) -> serde_
 #[derive(Debug, Default)]
 pub(in crate::adapters::mcp) struct Exchange {
     waiting: Mutex<Waiting>,
+    /// The server's requests.
+    unanswered: Mutex<Unanswered>,
     /// Notified when the server's tools have changed.
     pub(in crate::adapters::mcp) changed: Notify,
     /// Notified when an error suggests that the connection is dead.
@@ -271,8 +288,6 @@ pub(in crate::adapters::mcp) struct Exchange {
     pub(in crate::adapters::mcp) outdated: Notify,
     /// Pending notifications about prompts and resources.
     pub(in crate::adapters::mcp) news: Pending,
-    /// Whether a tool has arguments that HTTP headers must repeat.
-    has_header_arguments: AtomicBool,
     /// The time at which the last message arrived.
     heard: Mutex<Option<Instant>>,
 }
@@ -281,6 +296,8 @@ pub(in crate::adapters::mcp) struct Exchange {
 struct Waiting {
     answers: HashMap<RequestId, Weak<TicketState>>,
     progress: HashMap<RequestId, Weak<TicketState>>,
+    /// rmcp's own requests, which have no tickets: handshakes and subscriptions.
+    own: IndexSet<RequestId>,
     /// The calls that were sent and then abandoned, with the time. The server may still send messages about them.
     abandoned: HashMap<RequestId, Instant>,
 }
@@ -325,15 +342,29 @@ impl Drop for Waits {
     }
 }
 
+/// The answer to a request of the server. The request counts as unanswered until this is dropped.
+pub(in crate::adapters::mcp) struct Answering {
+    exchange: Arc<Exchange>,
+    id: RequestId,
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.exchange.answered(&self.id);
+    }
+}
+
 /// How the transport must treat an incoming message.
 #[derive(Debug)]
 pub(in crate::adapters::mcp) enum Inbound {
     /// Pass it to rmcp.
     Forward(Value),
-    /// A response whose result is stored in a ticket; pass this placeholder to rmcp.
-    Answered { id: RequestId, result: Value },
+    /// A response whose result is stored in a ticket; pass an empty result to rmcp.
+    Answered { id: RequestId },
     /// The message is handled; pass nothing to rmcp.
     Consumed,
+    /// A request of the server that is dropped, because too many are not answered yet.
+    Dropped,
     /// The text is not a JSON-RPC message and belongs to no ticket.
     Junk,
 }
@@ -342,8 +373,14 @@ impl Exchange {
     /// Registers the ticket of a request that is about to be sent. Asks for progress notifications only if the caller wants them.
     pub(in crate::adapters::mcp) fn outbound(&self, message: &mut ClientJsonRpcMessage) -> Option<Ticket> {
         let JsonRpcMessage::Request(request) = message else { return None };
-        let Ticket(ticket) = request.request.extensions().get::<Ticket>().cloned()?;
         let mut waiting = lock(&self.waiting);
+        let Some(Ticket(ticket)) = request.request.extensions().get::<Ticket>().cloned() else {
+            if waiting.own.len() >= OWN {
+                waiting.own.shift_remove_index(0);
+            }
+            waiting.own.insert(request.id.clone());
+            return None;
+        };
         match &ticket.listeners.capabilities {
             Some(capabilities) => declare(request.request.get_meta_mut(), capabilities),
             None if ticket.listeners.said.is_none() => ask_nothing(request.request.get_meta_mut()),
@@ -365,7 +402,30 @@ impl Exchange {
         Some(Ticket(ticket))
     }
 
-    /// Handles an incoming message. Results of calls are not parsed, because that would round numbers.
+    /// Call this right before sending a message. If it answers a request of the server, keep the returned value until it was sent.
+    pub(in crate::adapters::mcp) fn answering(self: &Arc<Self>, message: &ClientJsonRpcMessage) -> Option<Answering> {
+        let id = match message {
+            JsonRpcMessage::Response(response) => response.id.clone(),
+            JsonRpcMessage::Error(error) => error.id.clone()?,
+            _ => return None,
+        };
+        Some(Answering { exchange: Arc::clone(self), id })
+    }
+
+    /// Notes that a request of the server needs no more answer.
+    pub(in crate::adapters::mcp) fn answered(&self, id: &RequestId) {
+        lock(&self.unanswered).remove(id);
+    }
+
+    /// Notes that rmcp does not get this message. If it is a request of the server, it is not answered.
+    pub(in crate::adapters::mcp) fn discard(&self, message: &Value) {
+        if let (Some(id), Some(_)) = (message.get("id").and_then(request_id), message.get("method")) {
+            self.answered(&id);
+        }
+    }
+
+    /// Handles an incoming message. Results of calls are not parsed, because that would round numbers. Of all other messages, only those
+    /// parts are parsed that are used, because a parsed message can take a hundred times the memory of its text.
     pub(in crate::adapters::mcp) fn inbound(&self, message: &[u8]) -> Inbound {
         self.inbound_on(message, None)
     }
@@ -386,82 +446,130 @@ impl Exchange {
     }
 
     fn read(&self, text: &str, members: &Members<'_>, length: usize, stream: Option<&RequestId>) -> Inbound {
-        let member = |name: &str| members.get(name).and_then(|value| serde_json::from_str::<Value>(value.get()).ok());
-        let forward = || serde_json::from_str(text).map_or(Inbound::Junk, Inbound::Forward);
         if let Some(method) = members.get("method").and_then(|method| json::text(method.get())) {
-            return match method.as_str() {
-                "notifications/progress" => {
-                    self.forward_progress(member("params").as_ref());
-                    Inbound::Consumed
-                }
-                "notifications/tools/list_changed" => {
-                    self.changed.notify_one();
-                    Inbound::Consumed
-                }
-                // Not for rmcp, which would log the content.
-                "notifications/message" => {
-                    if let Some(params) = member("params") {
-                        let token = params.get("_meta").and_then(|meta| request_id(meta.get("progressToken")?));
-                        if let Asker::One(callee) = self.callee(stream, token.as_ref()) {
-                            let _ = callee.said.try_send(ServerMessage::Note(params));
-                        }
-                    }
-                    Inbound::Consumed
-                }
-                "notifications/prompts/list_changed" => {
-                    self.news.prompts();
-                    Inbound::Consumed
-                }
-                "notifications/resources/list_changed" => {
-                    self.news.resources();
-                    Inbound::Consumed
-                }
-                "notifications/resources/updated" => {
-                    if let Some(uri) = member("params").as_ref().and_then(|params| params.get("uri")?.as_str()) {
-                        self.news.updated(uri);
-                    }
-                    Inbound::Consumed
-                }
-                question if QUESTIONS.contains(&question) && members.contains_key("id") => match forward() {
-                    Inbound::Forward(mut message) => {
-                        // With an unknown method name, rmcp passes on the raw request instead of a parsed one.
-                        message["method"] = format!("{RAW}{question}").into();
-                        mark(&mut message, stream);
-                        Inbound::Forward(message)
-                    }
-                    other => other,
-                },
-                _ => forward(),
+            return match members.get("id") {
+                Some(id) if !method.starts_with("notifications/") => self.requested(&method, readable_id(id), members, stream),
+                _ => self.notified(&method, members, stream),
             };
         }
         if !members.contains_key("result") && !members.contains_key("error") {
             return Inbound::Junk;
         }
-        let Some((id, ticket)) = member("id").as_ref().and_then(request_id).and_then(|id| self.claim(id)) else {
-            return forward();
-        };
-        let mut for_rmcp = json!({});
+        let id = members.get("id").and_then(|id| readable_id(id));
+        let Some((id, ticket)) = id.clone().and_then(|id| self.expected(id)) else { return self.unclaimed(text, members, id.as_ref()) };
+        // Nobody waits for it any more.
+        let Some(ticket) = ticket.upgrade() else { return Inbound::Answered { id } };
         let answer = if length > ticket.limit.saturating_add(ENVELOPE) {
             Answer::TooLarge { limit: ticket.limit }
         } else if let Some(error) = members.get("error").filter(|error| error.get() != "null") {
-            Answer::error(&json::readable(error.get()).unwrap_or_default())
+            Answer::error(&trimmed_error(error))
         } else {
             let result = members.get("result").map_or(RawValue::NULL, |result| *result);
-            if matches!(ticket.purpose, Purpose::List) {
-                for_rmcp = header_annotations(result);
-                if for_rmcp["tools"].as_array().is_some_and(|tools| !tools.is_empty()) {
-                    self.has_header_arguments.store(true, Ordering::Relaxed);
-                }
-            }
             Answer::Result { result: result.to_owned(), bytes: length }
         };
         *lock(&ticket.answer) = Some(answer);
-        Inbound::Answered { id, result: for_rmcp }
+        Inbound::Answered { id }
     }
 
-    /// Whether rmcp needs parsed arguments in addition to the raw ones, for headers.
-    pub(in crate::adapters::mcp) fn has_header_arguments(&self) -> bool {
-        self.has_header_arguments.load(Ordering::Relaxed)
+    /// Handles a notification. Passes only those to rmcp that it acts on.
+    fn notified(&self, method: &str, members: &Members<'_>, stream: Option<&RequestId>) -> Inbound {
+        let Some(params) = members.get("params").map(|params| params.get()) else {
+            match method {
+                "notifications/tools/list_changed" => self.changed.notify_one(),
+                "notifications/prompts/list_changed" => self.news.prompts(),
+                "notifications/resources/list_changed" => self.news.resources(),
+                _ => {}
+            }
+            return Inbound::Consumed;
+        };
+        let parsed = || {
+            let size = json::parsed_size(params);
+            if size > LARGEST_NOTIFICATION {
+                tracing::debug!(size, "dropped a notification that is too large");
+                return None;
+            }
+            serde_json::from_str::<Value>(params).ok()
+        };
+        match method {
+            "notifications/progress" => self.forward_progress(params),
+            "notifications/tools/list_changed" => self.changed.notify_one(),
+            // Not for rmcp, which would log the content.
+            "notifications/message" => {
+                if let Some(params) = parsed() {
+                    let token = params.get("_meta").and_then(|meta| request_id(meta.get("progressToken")?));
+                    if let Asker::One(callee) = self.callee(stream, token.as_ref()) {
+                        let _ = callee.said.try_send(ServerMessage::Note(params));
+                    }
+                }
+            }
+            "notifications/prompts/list_changed" => self.news.prompts(),
+            "notifications/resources/list_changed" => self.news.resources(),
+            "notifications/resources/updated" => {
+                if let Some(uri) = json::member(params, "uri").and_then(|uri| json::text(uri.get())) {
+                    self.news.updated(&uri);
+                }
+            }
+            "notifications/cancelled" => {
+                if let Some(id) = json::member(params, "requestId").and_then(readable_id) {
+                    return Inbound::Forward(json!({"jsonrpc": "2.0", "method": method, "params": {"requestId": id}}));
+                }
+            }
+            "notifications/subscriptions/acknowledged" => {
+                if let Some(params) = parsed() {
+                    return Inbound::Forward(json!({"jsonrpc": "2.0", "method": method, "params": params}));
+                }
+            }
+            _ => {}
+        }
+        Inbound::Consumed
+    }
+
+    /// Handles a request of the server. rmcp gets the parameters only of a question. Drops requests beyond [`Unanswered`]'s limit, because
+    /// their answers would pile up too.
+    fn requested(&self, method: &str, id: Option<RequestId>, members: &Members<'_>, stream: Option<&RequestId>) -> Inbound {
+        let Some(id) = id else { return Inbound::Consumed };
+        let is_question = QUESTIONS.contains(&method);
+        let params = members.get("params").map(|params| params.get()).filter(|_| is_question);
+        let size = params.map_or(0, json::parsed_size);
+        let (is_taken, fits) = {
+            let mut unanswered = lock(&self.unanswered);
+            let fits = unanswered.fits(size);
+            (unanswered.take(&id, if fits { size } else { 0 }), fits)
+        };
+        if !is_taken {
+            return Inbound::Dropped;
+        }
+        let method = match method {
+            "ping" | "roots/list" => method,
+            // With an unknown method name, rmcp passes on the raw request instead of a parsed one.
+            question if is_question => {
+                let params = params.map_or_else(|| Some(json!({})), |params| if fits { serde_json::from_str(params).ok() } else { None });
+                if let Some(params @ Value::Object(_)) = params {
+                    let mut message = json!({"jsonrpc": "2.0", "id": id, "method": format!("{RAW}{question}"), "params": params});
+                    mark(&mut message, stream);
+                    return Inbound::Forward(message);
+                }
+                UNUSABLE
+            }
+            _ => UNKNOWN,
+        };
+        Inbound::Forward(json!({"jsonrpc": "2.0", "id": id, "method": method}))
+    }
+
+    /// Handles a response to a request without a ticket: to one of rmcp's own, or to none of ours.
+    fn unclaimed(&self, text: &str, members: &Members<'_>, id: Option<&RequestId>) -> Inbound {
+        let is_own = id.is_some_and(|id| {
+            let mut waiting = lock(&self.waiting);
+            waiting.own.shift_remove(id) || number(id).is_some_and(|id| waiting.own.shift_remove(&id))
+        });
+        let error = match members.get("error").filter(|error| error.get() != "null") {
+            // An error may lack the id of its request.
+            Some(error) => trimmed_error(error),
+            None if !is_own => return Inbound::Consumed,
+            None if json::parsed_size(text) > LARGEST_OWN => json!({"code": -32603, "message": "the response is too large"}),
+            None => return serde_json::from_str(text).map_or(Inbound::Junk, Inbound::Forward),
+        };
+        Inbound::Forward(json!({"jsonrpc": "2.0", "id": id, "error": error}))
     }
 
     pub(in crate::adapters::mcp) fn was_heard_since(&self, time: Instant) -> bool {
@@ -503,7 +611,7 @@ impl Exchange {
         });
         let Some((id, ticket)) = claimed else { return Inbound::Junk };
         *lock(&ticket.answer) = Some(answer(&ticket));
-        Inbound::Answered { id, result: json!({}) }
+        Inbound::Answered { id }
     }
 
     fn only_waiting(&self) -> Option<RequestId> {
@@ -514,16 +622,20 @@ impl Exchange {
 
     /// Removes and returns the ticket of a request, so that no other message can claim it.
     fn claim(&self, id: RequestId) -> Option<(RequestId, Arc<TicketState>)> {
+        let (id, ticket) = self.expected(id)?;
+        ticket.upgrade().map(|ticket| (id, ticket))
+    }
+
+    /// Like [`Self::claim`], also for a request whose caller has gone.
+    fn expected(&self, id: RequestId) -> Option<(RequestId, Weak<TicketState>)> {
         let mut waiting = lock(&self.waiting);
         waiting.abandoned.remove(&id);
         if let Some(ticket) = waiting.answers.remove(&id) {
-            return ticket.upgrade().map(|ticket| (id, ticket));
+            return Some((id, ticket));
         }
-        // Some servers return the id as a string.
-        let RequestId::String(text) = &id else { return None };
-        let number = RequestId::Number(text.parse().ok()?);
+        let number = number(&id)?;
         waiting.abandoned.remove(&number);
-        waiting.answers.remove(&number)?.upgrade().map(|ticket| (number, ticket))
+        waiting.answers.remove(&number).map(|ticket| (number, ticket))
     }
 
     /// Notes that the caller of this request has gone. Until the server responds, or for [`ABANDONED`], messages that name no call may be
@@ -582,17 +694,16 @@ impl Exchange {
         }
     }
 
-    fn forward_progress(&self, params: Option<&Value>) {
-        let Some(params) = params else { return };
-        let Some(token) = params.get("progressToken").and_then(request_id) else { return };
+    fn forward_progress(&self, params: &str) {
+        let Some(params) = json::members(params) else { return };
+        let Some(token) = params.get("progressToken").and_then(|token| readable_id(token)) else { return };
         let Some(ticket) = lock(&self.waiting).progress.get(&token).and_then(Weak::upgrade) else { return };
-        let (Some(listener), Some(progress)) = (&ticket.listeners.progress, params.get("progress").and_then(Value::as_f64)) else {
-            return;
-        };
-        let total = params.get("total").and_then(Value::as_f64);
-        let message = params.get("message").and_then(Value::as_str).map(str::to_owned);
+        let amount = |name: &str| params.get(name).and_then(|value| serde_json::from_str::<f64>(value.get()).ok());
+        let (Some(listener), Some(progress)) = (&ticket.listeners.progress, amount("progress")) else { return };
+        let message = params.get("message").filter(|message| message.get().len() <= LONGEST_PROGRESS);
+        let message = message.and_then(|message| json::text(message.get()));
         // If the listener's queue is full, drop the progress, so that it does not block the connection.
-        let _ = listener.try_send(Progress { progress, total, message });
+        let _ = listener.try_send(Progress { progress, total: amount("total"), message });
     }
 }
 
@@ -640,29 +751,31 @@ fn request_id(value: &Value) -> Option<RequestId> {
     }
 }
 
-/// The tools in a list with arguments that HTTP headers repeat (`x-mcp-header`, protocol 2026-07-28), which rmcp needs.
-fn header_annotations(result: &RawValue) -> Value {
-    let annotated = |tool: &Value| {
-        let properties = tool.get("inputSchema").and_then(|schema| schema.get("properties")).and_then(Value::as_object);
-        properties.is_some_and(|properties| properties.values().any(|property| property.get(HEADER_ANNOTATION).is_some()))
-    };
-    let listed = json::member(result.get(), "tools").and_then(|tools| json::items(tools.get()));
-    let tools: Vec<Value> = listed
-        .into_iter()
-        .flatten()
-        // An invalid tool must not affect the others.
-        .filter(|tool| tool.get().contains(HEADER_ANNOTATION))
-        .filter_map(|tool| json::readable(tool.get()).ok())
-        .filter(annotated)
-        .map(|tool| {
-            let mut trimmed = Map::new();
-            for key in ["name", "inputSchema"] {
-                trimmed.insert(key.into(), tool.get(key).cloned().unwrap_or_default());
-            }
-            Value::Object(trimmed)
-        })
-        .collect();
-    json!({ "tools": tools })
+/// The id in this JSON text.
+fn readable_id(id: &RawValue) -> Option<RequestId> {
+    if id.get().len() > LONGEST_ID {
+        return None;
+    }
+    serde_json::from_str(id.get()).ok().as_ref().and_then(request_id)
+}
+
+/// The id as a number. Some servers return it as a string.
+fn number(id: &RequestId) -> Option<RequestId> {
+    let RequestId::String(text) = id else { return None };
+    text.parse().ok().map(RequestId::Number)
+}
+
+/// The parts of an `error` member that are used; `null` if it is no object. Its `data` may be of any size.
+fn trimmed_error(error: &RawValue) -> Value {
+    let Some(members) = json::members(error.get()) else { return Value::Null };
+    let mut trimmed = Map::new();
+    for (name, limit) in [("code", LONGEST_ID), ("message", usize::MAX), ("data", DATA)] {
+        let is_usable = |value: &&&RawValue| value.get().len() <= limit && (name != "message" || value.get().starts_with('"'));
+        if let Some(value) = members.get(name).filter(is_usable).and_then(|value| json::readable(value.get()).ok()) {
+            trimmed.insert(name.to_owned(), value);
+        }
+    }
+    Value::Object(trimmed)
 }
 
 /// The messages of a JSON-RPC batch (protocol 2025-03-26); `None` for any other text.
@@ -791,6 +904,7 @@ mod tests {
         assert!(matches!(exchange.inbound_on(note, stream.as_ref()), Inbound::Consumed));
         let question = br#"{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{"message":"?"}}"#;
         let Inbound::Forward(question) = exchange.inbound_on(question, stream.as_ref()) else { panic!("the question is lost") };
+        exchange.answered(&RequestId::String("q".into()));
         let mut meta = RequestMetaObject::default();
         meta.0.0.extend(question["params"]["_meta"].as_object().cloned().unwrap_or_default());
         (matches!(messages.try_recv(), Ok(ServerMessage::Note(_))), matches!(exchange.asker(&meta), Asker::One(_)))
@@ -939,14 +1053,68 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_trimmed_to_what_rmcp_needs() {
-        let list = json!({"tools": [
-            {"name": "a", "inputSchema": {"properties": {"x": {"x-mcp-header": "X"}}}, "description": "d"},
-            {"name": "b", "inputSchema": {"type": "object"}},
-        ]});
-        assert_eq!(
-            header_annotations(&serde_json::value::to_raw_value(&list).unwrap()),
-            json!({"tools": [{"name": "a", "inputSchema": {"properties": {"x": {"x-mcp-header": "X"}}}}]})
-        );
+    fn a_flood_of_requests_is_dropped_and_answers_make_room() {
+        let exchange = Arc::new(Exchange::default());
+        let ping = |id: usize| format!(r#"{{"jsonrpc":"2.0","id":"q{id}","method":"ping","params":{{"x":[[0]]}}}}"#);
+        let forwarded = |ids: std::ops::Range<usize>| {
+            ids.filter(|id| matches!(exchange.inbound(ping(*id).as_bytes()), Inbound::Forward(_))).collect::<Vec<_>>()
+        };
+        assert_eq!(forwarded(0..1000), (0..64).collect::<Vec<_>>());
+        let answer = ClientJsonRpcMessage::response(rmcp::model::ClientResult::empty(()), RequestId::String("q7".into()));
+        let answering = exchange.answering(&answer);
+        assert!(forwarded(1000..1001).is_empty(), "the answer was not sent yet");
+        drop(answering);
+        assert_eq!(forwarded(2000..2010), [2000]);
+    }
+
+    #[test]
+    fn rmcp_gets_only_what_it_needs_of_a_request() {
+        let exchange = Exchange::default();
+        let method = |id: &str, method: &str, params: &str| {
+            let message = format!(r#"{{"jsonrpc":"2.0","id":"{id}","method":"{method}","params":{params}}}"#);
+            match exchange.inbound(message.as_bytes()) {
+                Inbound::Forward(message) => (message["method"].as_str().unwrap().to_owned(), message.get("params").cloned()),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(method("a", "ping", r#"{"x":1}"#), ("ping".to_owned(), None));
+        assert_eq!(method("b", "x/y", r#"{"x":1}"#), (UNKNOWN.to_owned(), None));
+        let raw = format!("{RAW}sampling/createMessage");
+        assert_eq!(method("c", "sampling/createMessage", r#"{"x":1}"#), (raw, Some(json!({"x": 1}))));
+        let nested = format!(r#"{{"a":[{}0]}}"#, "[0],".repeat(100_000));
+        assert_eq!(method("d", "sampling/createMessage", &nested), (UNUSABLE.to_owned(), None));
+        let long = format!(r#"{{"jsonrpc":"2.0","id":"{}","method":"ping"}}"#, "x".repeat(2000));
+        assert!(matches!(exchange.inbound(long.as_bytes()), Inbound::Consumed));
+    }
+
+    #[test]
+    fn messages_that_nobody_waits_for_are_dropped_unread() {
+        let exchange = Exchange::default();
+        let (_call, mut messages) = listening(&exchange, 1);
+        let nested = format!("[{}0]", "[0],".repeat(100_000));
+        for message in [
+            format!(r#"{{"jsonrpc":"2.0","method":"x/y","params":{{"a":{nested}}}}}"#),
+            format!(r#"{{"jsonrpc":"2.0","id":77,"result":{{"a":{nested}}}}}"#),
+            format!(r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":1,"a":{nested}}}}}"#),
+            format!(r#"{{"jsonrpc":"2.0","method":"notifications/message","params":{{"data":{nested}}}}}"#),
+        ] {
+            assert!(matches!(exchange.inbound(message.as_bytes()), Inbound::Consumed), "{}", &message[..60]);
+        }
+        assert!(messages.try_recv().is_err());
+        let error = format!(r#"{{"jsonrpc":"2.0","id":77,"error":{{"code":-1,"message":"m","data":{nested},"x":{nested}}}}}"#);
+        let Inbound::Forward(message) = exchange.inbound(error.as_bytes()) else { panic!("the error is lost") };
+        assert_eq!(message, json!({"jsonrpc": "2.0", "id": 77, "error": {"code": -1, "message": "m"}}));
+    }
+
+    #[test]
+    fn responses_to_requests_of_rmcp_itself_reach_it() {
+        let exchange = Exchange::default();
+        let ping = ClientRequest::PingRequest(rmcp::model::PingRequest::default());
+        assert!(exchange.outbound(&mut ClientJsonRpcMessage::request(ping, RequestId::Number(3))).is_none());
+        let response = br#"{"jsonrpc":"2.0","id":3,"result":{"x":1}}"#;
+        assert!(matches!(exchange.inbound(response), Inbound::Forward(message) if message["result"] == json!({"x": 1})));
+        assert!(matches!(exchange.inbound(response), Inbound::Consumed), "only once");
+        let cancelled = br#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":"q","reason":"r"}}"#;
+        assert!(matches!(exchange.inbound(cancelled), Inbound::Forward(message) if message["params"] == json!({"requestId": "q"})));
     }
 }

@@ -13,7 +13,6 @@ use crate::adapters::mcp::link::error::LinkError;
 use crate::adapters::mcp::link::link::{Link, Reply};
 use crate::adapters::mcp::transport::http::Forwarded;
 use crate::domain::execution::outcome;
-use crate::domain::text::json;
 use crate::service::ports::{PassthroughKind, PassthroughRequest, Round, ServerMessage, ServerQuestion};
 
 /// Maximum number of rounds of server requests during one call.
@@ -57,15 +56,12 @@ async fn call(
     listeners: Listeners,
     forwarded: Option<Forwarded>,
 ) -> Result<Box<RawValue>, LinkError> {
-    // rmcp copies some arguments into HTTP headers. The raw arguments are sent.
-    let seen = link.exchange.has_header_arguments().then(|| readable(&arguments));
     let mut answered = round.map(|round| (round.responses.clone(), round.state.clone()));
     for _ in 0..ROUNDS {
         // A local variable for the request would make this future larger.
         let responses = answered.take();
-        let Reply { result, .. } = link
-            .request(call_request(tool, &arguments, seen.clone(), responses, forwarded.clone()), Purpose::Call, listeners.clone())
-            .await?;
+        let Reply { result, .. } =
+            link.request(call_request(tool, &arguments, responses, forwarded.clone()), Purpose::Call, listeners.clone()).await?;
         match result_type(&result)?.as_deref() {
             None | Some("complete") => return Ok(result),
             // The caller answers by repeating its request.
@@ -83,12 +79,10 @@ async fn call(
 fn call_request(
     tool: &str,
     arguments: &Arc<RawValue>,
-    seen: Option<Map<String, Value>>,
     answered: Option<(Option<InputResponses>, Option<String>)>,
     forwarded: Option<Forwarded>,
 ) -> ClientRequest {
     let mut params = CallToolRequestParams::new(tool.to_owned());
-    params.arguments = seen;
     if let Some((responses, state)) = answered {
         params.input_responses = responses;
         params.request_state = state;
@@ -140,10 +134,6 @@ async fn ask(
         Some("input_required") if round.is_some() && matches!(purpose, Purpose::Call) => Ok(result),
         Some(_) => Err(unusable("the result type is not supported")),
     }
-}
-
-fn readable(arguments: &RawValue) -> Map<String, Value> {
-    json::readable(arguments.get()).ok().and_then(|arguments| serde_json::from_value(arguments).ok()).unwrap_or_default()
 }
 
 /// The `resultType` of a result. Fails if the result is not an object.

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use url::Url;
 
-use crate::adapters::mcp::exchange::{Asker, Exchange, RAW};
+use crate::adapters::mcp::exchange::{Asker, Exchange, RAW, UNUSABLE};
 use crate::adapters::mcp::link::error::{LinkError, transport_error};
 use crate::adapters::mcp::link::follow::{self, Followed};
 use crate::adapters::mcp::link::link::{LIST_LIMIT, Link, Questions, Wire};
@@ -377,12 +377,23 @@ impl ClientHandler for Client {
     }
 
     async fn on_custom_request(&self, request: CustomRequest, context: RequestContext<RoleClient>) -> Result<CustomResult, ErrorData> {
+        if request.method == UNUSABLE {
+            return Err(ErrorData::new(INVALID_REQUEST, "the request is too large or invalid", None));
+        }
         let method = request.method.strip_prefix(RAW).filter(|method| self.questions.allow(method)).map(str::to_owned);
         let Some(method) = method else {
             return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, "method not found", None));
         };
         // rmcp removes `_meta` from the parameters.
-        self.hand_on(method, request.params.unwrap_or_default(), &context.meta).await.map(CustomResult::new)
+        let asked = self.hand_on(method, request.params.unwrap_or_default(), &context.meta);
+        tokio::select! {
+            answer = asked => answer.map(CustomResult::new),
+            // The server has cancelled its request, so rmcp drops the answer.
+            () = context.ct.cancelled() => {
+                self.exchange.answered(&context.id);
+                Err(ErrorData::new(INVALID_REQUEST, "the request was cancelled", None))
+            }
+        }
     }
 
     fn get_info(&self) -> ClientConfig {

@@ -26,9 +26,9 @@ pub(in crate::adapters::mcp) enum LinkError {
     /// The server responded with this HTTP status and without a JSON-RPC response.
     #[error("HTTP {0}")]
     Refused(StatusCode),
-    /// The server has too many requests (429), and accepts another one after this time.
-    #[error("HTTP {}", StatusCode::TOO_MANY_REQUESTS)]
-    Busy(Duration),
+    /// The server has too many requests (429) or is down for a while (503), and accepts another one after this time.
+    #[error("HTTP {0}")]
+    Busy(StatusCode, Duration),
     /// The server rejected the token of a sign-in, or there was none.
     #[error("HTTP {}: it requires a sign-in", .0.status)]
     Challenged(Box<Challenge>),
@@ -47,7 +47,7 @@ pub(in crate::adapters::mcp) enum LinkError {
 impl LinkError {
     /// Whether a proxy responded, because the server behind it can't be reached or doesn't answer.
     pub(in crate::adapters::mcp) fn is_of_proxy(&self) -> bool {
-        matches!(self, Self::Refused(status) if matches!(status.as_u16(), 502..=504))
+        matches!(self, Self::Refused(status) | Self::Busy(status, _) if matches!(status.as_u16(), 502..=504))
     }
 }
 
@@ -69,7 +69,7 @@ pub(in crate::adapters::mcp) fn transport_error(error: &DynamicTransportError) -
             closed(failure.to_string(), true)
         }
         Some(StreamableHttpError::Client(HttpFailure::Status(status))) => LinkError::Refused(*status),
-        Some(StreamableHttpError::Client(HttpFailure::Busy(time))) => LinkError::Busy(*time),
+        Some(StreamableHttpError::Client(HttpFailure::Busy(status, time))) => LinkError::Busy(*status, *time),
         Some(StreamableHttpError::Client(HttpFailure::Challenge(challenge))) => LinkError::Challenged(challenge.clone()),
         Some(StreamableHttpError::Client(failure)) => LinkError::Unusable(failure.to_string()),
         // The server rejected the request itself. A second rejection, in another session, is another error.

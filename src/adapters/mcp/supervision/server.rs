@@ -14,6 +14,7 @@ use crate::adapters::mcp::link::connection::{About, Era};
 use crate::adapters::mcp::link::link::{Link, Wire};
 use crate::adapters::mcp::link::list::Tools;
 use crate::adapters::mcp::text::{Secrets, plain};
+use crate::adapters::mcp::transport::param_headers::{ANNOTATION, ParamHeaders};
 use crate::domain::access::authorization::Challenge;
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::catalog::tool::ServerName;
@@ -42,6 +43,8 @@ pub(in crate::adapters::mcp) struct Server {
     is_retrying: AtomicBool,
     approach: Mutex<(Era, Wire)>,
     user_lists: Mutex<UserLists>,
+    /// The arguments of the known tools that HTTP headers repeat.
+    pub(in crate::adapters::mcp) param_headers: ParamHeaders,
     since: Instant,
     outlet: Arc<Outlet>,
 }
@@ -182,6 +185,7 @@ impl Server {
             is_retrying: AtomicBool::new(false),
             approach,
             user_lists: Mutex::default(),
+            param_headers: ParamHeaders::default(),
             since: Instant::now(),
             outlet,
         }
@@ -307,7 +311,11 @@ impl Server {
 
     /// Keeps these tools until users' connections have listed their own. Nothing is published by this.
     pub(in crate::adapters::mcp) fn remember(&self, tools: Vec<JsonText>) {
-        self.user_lists().earlier = tools;
+        let mut lists = self.user_lists();
+        if !self.has_listing() {
+            self.learn_headers(&tools);
+        }
+        lists.earlier = tools;
     }
 
     /// Keeps what the same server's former instance knew, in the same way.
@@ -316,6 +324,7 @@ impl Server {
         if let Some(listing) = &former.status.borrow().listing {
             lists.earlier.clone_from(&listing.tools);
         }
+        self.learn_headers(&lists.earlier);
         *self.user_lists() = lists;
     }
 
@@ -323,8 +332,14 @@ impl Server {
         self.user_lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn learn_headers(&self, tools: &[JsonText]) {
+        let annotated: Vec<_> = tools.iter().filter(|tool| tool.as_str().contains(ANNOTATION)).map(JsonText::value).collect();
+        self.param_headers.learn(&annotated);
+    }
+
     fn listing(&self, about: About, tools: Tools) -> ServerListing {
         let Tools { tools, skipped } = tools;
+        self.learn_headers(&tools);
         let About { title, program, version, instructions } = about;
         ServerListing { server: self.name.clone(), title, program, version, instructions, tools, skipped }
     }
@@ -336,6 +351,7 @@ impl Server {
         let Some(present) = present else { return false };
         let differs = present.tools != tools.tools || present.skipped != tools.skipped;
         if differs || had_error {
+            self.learn_headers(&tools.tools);
             let listing = ServerListing { tools: tools.tools, skipped: tools.skipped, ..ServerListing::clone(&present) };
             self.change(Some(ServerEvent::Listed(listing.clone())), |status| {
                 status.listing = Some(Arc::new(listing));
@@ -500,9 +516,11 @@ impl UserLists {
 
 #[cfg(test)]
 mod tests {
+    use indexmap::IndexMap;
     use serde_json::json;
 
     use super::*;
+    use crate::settings::servers::TransportSettings;
 
     fn tool(name: &str, version: u32) -> JsonText {
         JsonText::of(&json!({"name": name, "description": format!("version {version}")}))
@@ -523,6 +541,40 @@ mod tests {
         let known = lists.merged(&known, vec![], &bob, false).0;
         assert_eq!(known, [tool("shared_connection", 1), tool("delete", 1)]);
         assert!(lists.listed_by.knows("delete") && !lists.listed_by.knows("read"));
+    }
+
+    #[test]
+    fn the_headers_of_remembered_and_listed_tools_are_known() {
+        let server = || {
+            let settings = ServerSettings {
+                name: ServerName::from("test"),
+                transport: TransportSettings::StreamableHttp { url: "http://test.invalid".parse().unwrap(), headers: IndexMap::new() },
+                call_timeout: Duration::ZERO,
+                start_timeout: Duration::ZERO,
+                disabled_tools: Vec::new(),
+                tags: Vec::new(),
+                max_result_bytes: 0,
+                remote: crate::settings::RemoteSettings::default(),
+                max_text_bytes: None,
+                compact_results: false,
+                validation: crate::settings::Validation::Off,
+                per_user: crate::settings::PerUserSettings::default(),
+                sandbox: None,
+            };
+            Server::new(settings, Arc::default())
+        };
+        let tool = |name: &str| {
+            let deep = json!({"properties": {"region": {"type": "string", ANNOTATION: "Region"}}});
+            JsonText::of(&json!({"name": name, "inputSchema": {"properties": {"deep": deep}}}))
+        };
+        let first = server();
+        first.remember(vec![tool("earlier"), JsonText::of(&json!({"name": "plain", "inputSchema": {}}))]);
+        assert!(first.param_headers.has("earlier") && !first.param_headers.has("plain"));
+        let second = server();
+        second.remember_from(&first);
+        assert!(second.param_headers.has("earlier"));
+        second.introduced(&PrincipalId::new("user:anna"), About::default(), Tools { tools: vec![tool("new")], skipped: Vec::new() });
+        assert!(second.param_headers.has("new"));
     }
 
     /// Regression test: after a restart, the tools of all other users were gone until these connected.

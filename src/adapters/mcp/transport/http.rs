@@ -18,6 +18,8 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use indexmap::IndexMap;
+use jiff::Timestamp;
+use jiff::fmt::rfc2822::DateTimeParser;
 use parking_lot::Mutex;
 use reqwest::{RequestBuilder, Response};
 use rmcp::model::{
@@ -28,7 +30,7 @@ use rmcp::transport::streamable_http_client::{SseError, StreamableHttpClient, St
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use sse_stream::{Sse, SseStream};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::adapters::mcp::exchange::{
     Answer, Exchange, Inbound, Ticket, batch, cancels_unsent, encode, is_error, is_error_without_id, responds_to,
@@ -40,6 +42,8 @@ use crate::adapters::mcp::transport::reopening::Reopening;
 use crate::domain::access::authorization::Challenge;
 use crate::service::ports::{SignInToken, TraceContext};
 
+/// Reads the dates of HTTP, which are dates of mail too.
+static DATE: DateTimeParser = DateTimeParser::new();
 const SESSION: &str = "mcp-session-id";
 const LAST_EVENT: &str = "last-event-id";
 pub(in crate::adapters::mcp) const EVENT_STREAM: &str = "text/event-stream";
@@ -48,6 +52,8 @@ pub(in crate::adapters::mcp) const JSON: &str = "application/json";
 const FAILURE_LIMIT: usize = 64 * 1024;
 /// Maximum time after which a server may let callers repeat a call.
 const LONGEST_WAIT: Duration = Duration::from_hours(24);
+/// Time limit for the response to a post that answers a request of the server. The response has no content.
+const ANSWERING: Duration = Duration::from_secs(30);
 
 /// The reason why an HTTP exchange failed.
 #[derive(Debug, thiserror::Error)]
@@ -56,9 +62,9 @@ pub(in crate::adapters::mcp) enum HttpFailure {
     Connection(#[from] ConnectionFailure),
     #[error("HTTP {0}")]
     Status(StatusCode),
-    /// The server has too many requests (429), and accepts another one after this time.
-    #[error("HTTP {}", StatusCode::TOO_MANY_REQUESTS)]
-    Busy(Duration),
+    /// The server has too many requests (429) or is down for a while (503), and accepts another one after this time.
+    #[error("HTTP {0}")]
+    Busy(StatusCode, Duration),
     #[error("the configured header `{0}` is not valid")]
     Header(String),
     #[error(transparent)]
@@ -77,8 +83,8 @@ impl From<reqwest::Error> for HttpFailure {
 
 pub(in crate::adapters::mcp) type Failure = StreamableHttpError<HttpFailure>;
 
-/// The caller's headers to forward with a request, attached to its extensions.
-#[derive(Clone, Debug)]
+/// The caller's headers to forward with a request, and those that repeat its arguments, attached to its extensions.
+#[derive(Clone, Debug, Default)]
 pub(in crate::adapters::mcp) struct Forwarded(pub(in crate::adapters::mcp) HeaderMap);
 
 /// The caller's headers to forward with this message, and those of its trace, which replace the caller's.
@@ -301,14 +307,23 @@ impl HttpClient {
             }
             _ => Posted { request: None, is_discover: false, is_call: false, has_session: session.is_some(), ticket },
         };
+        let answering = exchange.answering(&message);
         let body = encode(&message)?;
         let builder = client.post(uri).header(ACCEPT, "application/json, text/event-stream").header(CONTENT_TYPE, JSON);
-        let response = self.send(builder, session, headers, forwarded, Some(body)).await?;
+        let sending = self.send(builder, session, headers, forwarded, Some(body));
+        let response = if answering.is_some() {
+            timeout(ANSWERING, sending).await.unwrap_or_else(|_| {
+                let late = format!("no response within {} s", ANSWERING.as_secs());
+                Err(StreamableHttpError::Client(ConnectionFailure::Broken(late).into()))
+            })?
+        } else {
+            sending.await?
+        };
         let status = response.status();
         if !status.is_success() {
             return self.refused(response, posted).await;
         }
-        if matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
+        if answering.is_some() || matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
             return Ok(StreamableHttpPostResponse::Accepted);
         }
         check_encoding(&response).map_err(StreamableHttpError::Client)?;
@@ -361,10 +376,14 @@ impl HttpClient {
             events.extend(exchange.fail(&request, Answer::Malformed).then(|| finished_event(&request)));
             return Ok(StreamableHttpPostResponse::Sse(stream::iter(events).map(Ok).boxed(), session));
         }
-        match exchange.inbound(&body) {
-            Inbound::Answered { id, result } if id == request => one(finished(id, &result)?),
+        let inbound = exchange.inbound(&body);
+        if let Inbound::Forward(message) = &inbound {
+            exchange.discard(message);
+        }
+        match inbound {
+            Inbound::Answered { id } if id == request => one(nothing(id)),
             // A response to another request, which has a response of its own.
-            Inbound::Answered { id, .. } => {
+            Inbound::Answered { id } => {
                 exchange.fail(&request, Answer::Malformed);
                 let events = [finished_event(&id), finished_event(&request)];
                 Ok(StreamableHttpPostResponse::Sse(stream::iter(events).map(Ok).boxed(), session))
@@ -378,7 +397,9 @@ impl HttpClient {
                 one(ServerJsonRpcMessage::error(error, Some(request)))
             }
             _ if exchange.fail(&request, Answer::Malformed) => one(nothing(request)),
-            Inbound::Forward(_) => Err(StreamableHttpError::UnexpectedServerResponse("the response is to another request".into())),
+            Inbound::Forward(_) | Inbound::Dropped => {
+                Err(StreamableHttpError::UnexpectedServerResponse("the response is to another request".into()))
+            }
             Inbound::Consumed | Inbound::Junk => Err(StreamableHttpError::UnexpectedServerResponse("the response is not JSON-RPC".into())),
         }
     }
@@ -387,11 +408,11 @@ impl HttpClient {
     async fn refused(&self, response: Response, posted: Posted) -> Result<StreamableHttpPostResponse, Failure> {
         let Posted { request, is_discover, is_call, has_session, ticket } = posted;
         let (status, exchange) = (response.status(), &self.0.exchange);
-        if status == StatusCode::TOO_MANY_REQUESTS
+        if matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE)
             && ticket.is_some()
-            && let Some(time) = retry_after(&response)
+            && let Some(time) = header(&response, RETRY_AFTER.as_str()).and_then(|text| retry_after(&text, Timestamp::now()))
         {
-            return Err(StreamableHttpError::Client(HttpFailure::Busy(time)));
+            return Err(StreamableHttpError::Client(HttpFailure::Busy(status, time)));
         }
         let failure = Err(StreamableHttpError::Client(HttpFailure::Status(status)));
         if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS) {
@@ -414,8 +435,8 @@ impl HttpClient {
             ticket.iter().for_each(Ticket::reject);
         }
         let Some(request) = request else { return failure };
-        if is_response && let Inbound::Answered { id, result } = exchange.inbound(&body) {
-            return Ok(StreamableHttpPostResponse::Json(finished(id, &result)?, None));
+        if is_response && let Inbound::Answered { id } = exchange.inbound(&body) {
+            return Ok(StreamableHttpPostResponse::Json(nothing(id), None));
         }
         if let Some(error) = message.get_mut("error").map(Value::take).filter(Value::is_object) {
             if exchange.fail(&request, Answer::error(&error)) {
@@ -529,15 +550,15 @@ fn filter(exchange: &Exchange, asked: &mut ExpectedResponse, mut event: Sse) -> 
             // It belongs to the request of this stream.
             Some(request) if exchange.fail(request, Answer::error(&message["error"])) => {
                 asked.answered = true;
-                Some(finished_text(request, &json!({})))
+                Some(finished_text(request))
             }
             _ => Some(message.to_string()),
         },
-        Inbound::Answered { id, result } => {
+        Inbound::Answered { id } => {
             asked.answered = true;
-            Some(finished_text(&id, &result))
+            Some(finished_text(&id))
         }
-        Inbound::Consumed | Inbound::Junk => None,
+        Inbound::Consumed | Inbound::Dropped | Inbound::Junk => None,
     };
     event
 }
@@ -547,20 +568,13 @@ fn nothing(id: RequestId) -> ServerJsonRpcMessage {
     ServerJsonRpcMessage::response(ServerResult::empty(()), id)
 }
 
-fn finished(id: RequestId, result: &Value) -> serde_json::Result<ServerJsonRpcMessage> {
-    if result.get("tools").is_none() {
-        return Ok(nothing(id));
-    }
-    serde_json::from_value(json!({ "jsonrpc": "2.0", "id": id, "result": result }))
-}
-
-fn finished_text(id: &RequestId, result: &Value) -> String {
-    json!({ "jsonrpc": "2.0", "id": id, "result": result }).to_string()
+fn finished_text(id: &RequestId) -> String {
+    json!({ "jsonrpc": "2.0", "id": id, "result": {} }).to_string()
 }
 
 /// The placeholder of a response, as an event.
 fn finished_event(id: &RequestId) -> Sse {
-    Sse::default().data(finished_text(id, &json!({})))
+    Sse::default().data(finished_text(id))
 }
 
 /// The server's challenge, if it rejects the token or a permission is missing.
@@ -598,10 +612,15 @@ fn header(response: &Response, name: &str) -> Option<String> {
     response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
 }
 
-/// The time in `Retry-After`, if the header contains seconds.
-fn retry_after(response: &Response) -> Option<Duration> {
-    let seconds = header(response, RETRY_AFTER.as_str())?.trim().parse().ok()?;
-    Some(Duration::from_secs(seconds).min(LONGEST_WAIT))
+/// The time from now in `Retry-After`: seconds or a date (RFC 9110, section 10.2.3).
+fn retry_after(text: &str, now: Timestamp) -> Option<Duration> {
+    let text = text.trim();
+    let time = match text.parse() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        // A date in the past means now.
+        Err(_) => Duration::try_from(DATE.parse_timestamp(text).ok()?.duration_since(now)).unwrap_or_default(),
+    };
+    Some(time.min(LONGEST_WAIT))
 }
 
 /// The body; `None` if it exceeds the limit.
@@ -776,6 +795,23 @@ mod tests {
             assert_eq!(opened.is_ok(), !is_final, "{status}");
             let is_open = status.starts_with("200");
             assert_eq!(changed.notified().now_or_never().is_some(), is_open, "{status}: what was missed is listed");
+        }
+    }
+
+    #[test]
+    fn a_wait_is_a_number_of_seconds_or_a_date() {
+        let now: Timestamp = "1994-11-06T08:49:37Z".parse().unwrap();
+        for (text, seconds) in [
+            ("120", Some(120)),
+            (" 7 ", Some(7)),
+            ("Sun, 06 Nov 1994 08:50:07 GMT", Some(30)),
+            ("Sun, 06 Nov 1994 08:00:00 GMT", Some(0)),
+            ("Sat, 06 Nov 2094 08:49:37 GMT", Some(24 * 60 * 60)),
+            ("99999999999", Some(24 * 60 * 60)),
+            ("soon", None),
+            ("", None),
+        ] {
+            assert_eq!(retry_after(text, now), seconds.map(Duration::from_secs), "{text}");
         }
     }
 

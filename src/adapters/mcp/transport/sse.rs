@@ -17,6 +17,7 @@ use rmcp::model::ServerResult;
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use rmcp::transport::streamable_http_client::StreamableHttpError;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::io::StreamReader;
 use url::Url;
@@ -32,6 +33,8 @@ const OPENING: Duration = Duration::from_secs(10);
 const FIRST_EVENT: Duration = Duration::from_secs(3);
 /// Maximum number of bytes read from the response to a post. Its content is ignored.
 const POST_ANSWER_LIMIT: usize = 64 * 1024;
+/// Maximum number of concurrent posts that answer requests of the server. Each may need a connection of its own.
+const CONCURRENT_ANSWERS: usize = 4;
 
 /// The reason why an SSE connection failed.
 #[derive(Debug, thiserror::Error)]
@@ -94,6 +97,7 @@ struct Posts {
     endpoint: Url,
     timeout: Duration,
     exchange: Arc<Exchange>,
+    answers: Semaphore,
 }
 
 impl SseTransport {
@@ -123,7 +127,8 @@ impl SseTransport {
             Some(Event::Whole { kind, data }) if kind == "endpoint" => endpoint(&base, &String::from_utf8_lossy(&data))?,
             _ => return Err(SseFailure::NoEndpoint),
         };
-        let posts = Posts { sender, endpoint, timeout: call_timeout, exchange: Arc::clone(&exchange) };
+        let answers = Semaphore::new(CONCURRENT_ANSWERS);
+        let posts = Posts { sender, endpoint, timeout: call_timeout, exchange: Arc::clone(&exchange), answers };
         Ok(Self { exchange, events: Some(events), unpacked: VecDeque::new(), posts: Arc::new(posts) })
     }
 }
@@ -169,8 +174,13 @@ impl Transport<RoleClient> for SseTransport {
         let ticket = self.exchange.outbound(&mut item);
         let is_wanted = ticket.as_ref().is_none_or(Ticket::post) && !cancels_unsent(&item);
         let posts = Arc::clone(&self.posts);
+        let answering = self.exchange.answering(&item);
         let body = encode(&item);
-        async move { if is_wanted { posts.post(body?, forwarded).await } else { Ok(()) } }
+        async move {
+            // The semaphore is never closed.
+            let _turn = if answering.is_some() { posts.answers.acquire().await.ok() } else { None };
+            if is_wanted { posts.post(body?, forwarded).await } else { Ok(()) }
+        }
     }
 
     async fn receive(&mut self) -> Option<RxJsonRpcMessage<RoleClient>> {
@@ -191,13 +201,13 @@ impl Transport<RoleClient> for SseTransport {
                 }
             };
             match inbound {
-                Inbound::Answered { id, .. } => return Some(RxJsonRpcMessage::<RoleClient>::response(ServerResult::empty(()), id)),
+                Inbound::Answered { id } => return Some(RxJsonRpcMessage::<RoleClient>::response(ServerResult::empty(()), id)),
                 Inbound::Forward(message) => {
                     if let Ok(message) = serde_json::from_value(message) {
                         return Some(message);
                     }
                 }
-                Inbound::Consumed | Inbound::Junk => {}
+                Inbound::Consumed | Inbound::Dropped | Inbound::Junk => {}
             }
         }
     }

@@ -16,7 +16,7 @@ use tokio::process::ChildStdout;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::adapters::mcp::exchange::{Exchange, Inbound, Ticket, batch, cancels_unsent, encode};
+use crate::adapters::mcp::exchange::{Answering, Exchange, Inbound, Ticket, batch, cancels_unsent, encode};
 use crate::adapters::mcp::process::child::Streams;
 use crate::adapters::mcp::process::cutoff::Cutoff;
 use crate::adapters::mcp::transport::lines::{Line, Lines, READ_BUFFER};
@@ -29,6 +29,8 @@ const QUEUE: usize = 256;
 const JUNK: (f64, f64) = (10_000.0, 1_000.0);
 /// Maximum number of notifications, in one burst and per second.
 const NOTIFICATIONS: (f64, f64) = (200_000.0, 20_000.0);
+/// Maximum number of requests, in one burst and per second.
+const REQUESTS: (f64, f64) = JUNK;
 /// Maximum line length in bytes that counts towards these limits.
 const LONGEST: usize = 1 << 20;
 
@@ -40,6 +42,7 @@ pub(in crate::adapters::mcp) struct StdioTransport {
     unpacked: VecDeque<Vec<u8>>,
     junk: Borne,
     notifications: Borne,
+    requests: Borne,
     cutoff: Cutoff,
     /// The queue to the writer; `None` once closed. The writer then ends and closes the child's standard input.
     outgoing: Option<mpsc::Sender<Outgoing>>,
@@ -50,9 +53,9 @@ impl StdioTransport {
         let Streams { stdin, stdout, cutoff } = streams;
         let (sender, receiver) = mpsc::channel(QUEUE);
         tokio::spawn(write(stdin, receiver));
-        let (junk, notifications) = (Borne::new(JUNK), Borne::new(NOTIFICATIONS));
+        let (junk, notifications, requests) = (Borne::new(JUNK), Borne::new(NOTIFICATIONS), Borne::new(REQUESTS));
         let (lines, unpacked) = (Lines::new(stdout, limit), VecDeque::new());
-        Self { server, exchange, lines, unpacked, junk, notifications, cutoff, outgoing: Some(sender) }
+        Self { server, exchange, lines, unpacked, junk, notifications, requests, cutoff, outgoing: Some(sender) }
     }
 
     /// Counts a line that is not a message. Returns `false` if there were too many.
@@ -72,6 +75,15 @@ impl StdioTransport {
         let is_bearable = self.notifications.take(bytes, Instant::now());
         if !is_bearable {
             self.cutoff.because("it floods its standard output with notifications".to_owned());
+        }
+        is_bearable
+    }
+
+    /// Counts a request of the server. Returns `false` if there were too many.
+    fn take_request(&mut self, bytes: usize) -> bool {
+        let is_bearable = self.requests.take(bytes, Instant::now());
+        if !is_bearable {
+            self.cutoff.because("it floods its standard output with requests".to_owned());
         }
         is_bearable
     }
@@ -106,16 +118,18 @@ impl Borne {
 struct Outgoing {
     line: Vec<u8>,
     ticket: Option<Ticket>,
+    answering: Option<Answering>,
 }
 
 /// Writes queued messages in order, in as few writes as possible.
 async fn write(mut stdin: impl AsyncWrite + Unpin, mut queue: mpsc::Receiver<Outgoing>) {
-    let (mut batch, mut tickets) = (Vec::new(), Vec::new());
+    let (mut batch, mut tickets, mut answers) = (Vec::new(), Vec::new(), Vec::new());
     while let Some(first) = queue.recv().await {
         batch.clear();
         tickets.clear();
         let mut next = Some(first);
-        while let Some(Outgoing { line, ticket }) = next {
+        while let Some(Outgoing { line, ticket, answering }) = next {
+            answers.extend(answering);
             if ticket.as_ref().is_none_or(Ticket::start_sending) {
                 batch.extend_from_slice(&line);
                 tickets.extend(ticket);
@@ -131,6 +145,7 @@ async fn write(mut stdin: impl AsyncWrite + Unpin, mut queue: mpsc::Receiver<Out
         if stdin.write_all(&batch[begun..]).await.is_err() || stdin.flush().await.is_err() {
             return;
         }
+        answers.clear();
     }
 }
 
@@ -154,8 +169,9 @@ impl Transport<RoleClient> for StdioTransport {
             }
             one_line(&mut line);
             let queue = self.outgoing.clone().ok_or(io::ErrorKind::BrokenPipe)?;
+            let answering = self.exchange.answering(&item);
             // Queue here instead of in the future, because rmcp runs these futures concurrently and the order matters.
-            match queue.try_send(Outgoing { line, ticket }) {
+            match queue.try_send(Outgoing { line, ticket, answering }) {
                 Ok(()) => Ok(None),
                 Err(mpsc::error::TrySendError::Full(outgoing)) => Ok(Some((queue, outgoing))),
                 Err(mpsc::error::TrySendError::Closed(_)) => Err(io::ErrorKind::BrokenPipe.into()),
@@ -202,14 +218,15 @@ impl Transport<RoleClient> for StdioTransport {
             match inbound {
                 Inbound::Junk if !self.take_junk(bytes) => return None,
                 Inbound::Consumed if !self.take_notification(bytes) => return None,
-                Inbound::Answered { id, .. } => return Some(RxJsonRpcMessage::<RoleClient>::response(ServerResult::empty(()), id)),
+                Inbound::Dropped | Inbound::Forward(_) if !self.take_request(bytes) => return None,
+                Inbound::Answered { id } => return Some(RxJsonRpcMessage::<RoleClient>::response(ServerResult::empty(()), id)),
                 Inbound::Forward(message) => {
                     if let Ok(message) = serde_json::from_value(message) {
                         return Some(message);
                     }
                     tracing::debug!(server = %self.server, "ignored an invalid message");
                 }
-                Inbound::Consumed | Inbound::Junk => {}
+                Inbound::Consumed | Inbound::Dropped | Inbound::Junk => {}
             }
         }
     }

@@ -28,6 +28,9 @@ const LARGEST_WHOLE: u64 = 1 << 53;
 /// Number of decimal digits that every double preserves.
 const SAFE_DIGITS: usize = 15;
 
+/// A rough size of a parsed value with its share of the memory around it, in bytes.
+const PARSED_VALUE: usize = 128;
+
 /// The members of an object, as JSON text. Names without escapes are borrowed.
 pub type Members<'a> = IndexMap<Cow<'a, str>, &'a RawValue, RandomState>;
 
@@ -291,6 +294,13 @@ fn replace_numbers(json: &str, replacement: impl Fn(&str) -> Option<String>) -> 
     splice(json, replaced).map_or(Cow::Borrowed(json), Cow::Owned)
 }
 
+/// Estimates the memory that a JSON text takes once it is parsed, in bytes. A parsed value takes much more than its text: an array of many
+/// small arrays takes a hundred times as much.
+pub fn parsed_size(json: &str) -> usize {
+    let values = json.bytes().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count();
+    json.len().saturating_add(values.saturating_mul(PARSED_VALUE))
+}
+
 /// The nesting depth; 0 for a scalar.
 pub fn depth(json: &str) -> usize {
     scan::depth(json)
@@ -430,6 +440,14 @@ mod tests {
         assert!(readable("{").is_err() && readable("[1e999").is_err());
         let written = r#"{"a": [1e999, -0.1], "b": 12345678901234567890123, "c": "1e999"}"#;
         assert_eq!(with_texts_for_numbers(written), r#"{"a": ["1e999", -0.1], "b": "12345678901234567890123", "c": "1e999"}"#);
+    }
+
+    #[test]
+    fn a_parsed_text_is_larger_with_more_values() {
+        let nested = format!("[{}[0]]", "[0],".repeat(10_000));
+        assert!(parsed_size(&nested) > 60 * nested.len());
+        let text = quoted(&"x".repeat(10_000));
+        assert_eq!(parsed_size(&text), text.len());
     }
 
     #[test]

@@ -5,15 +5,20 @@ use std::collections::HashSet;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use crate::domain::text::json;
+
 /// Maximum number of pages per server and list.
 const PAGES: usize = 1_000;
 /// Maximum number of entries per server and list.
 const ENTRIES: usize = 10_000;
+/// Maximum size of the parsed pages per server and list, in bytes.
+const SIZE: usize = 64 * 1024 * 1024;
 
 #[derive(Default)]
 pub(super) struct Pages {
     entries: Vec<Value>,
     count: usize,
+    size: usize,
     cursor: Option<String>,
     known: HashSet<String>,
     /// Why the rest of the list is missing.
@@ -28,6 +33,12 @@ impl Pages {
 
     /// Adds a page, whose entries are in this member. Returns whether another page follows.
     pub(super) fn add(&mut self, page: &RawValue, member: &str) -> bool {
+        self.size = self.size.saturating_add(json::parsed_size(page.get()));
+        if self.size > SIZE {
+            self.cut = Some("it is too large");
+            self.cursor = None;
+            return false;
+        }
         let mut page: Value = serde_json::from_str(page.get()).unwrap_or_default();
         if let Some(Value::Array(more)) = page.get_mut(member).map(Value::take) {
             self.entries.extend(more);
@@ -63,7 +74,7 @@ mod tests {
     use serde_json::json;
     use serde_json::value::to_raw_value;
 
-    use super::{ENTRIES, PAGES, Pages};
+    use super::{ENTRIES, PAGES, Pages, SIZE};
 
     /// Lists so many entries in pages of this size, with a cursor each.
     fn list(entries: usize, size: usize) -> (usize, Option<&'static str>) {
@@ -91,6 +102,22 @@ mod tests {
             let (listed, cut) = list(entries, size);
             assert!(listed == kept && cut.is_some(), "{entries}: {listed}, {cut:?}");
         }
+    }
+
+    #[test]
+    fn a_list_that_is_too_large_is_cut_before_it_is_parsed() {
+        let mut pages = Pages::default();
+        let page =
+            |filling: String| to_raw_value(&json!({"prompts": [{"name": filling}], "nextCursor": filling.len().to_string()})).unwrap();
+        assert!(pages.add(&page("a".to_owned()), "prompts"));
+        assert!(pages.add(&page("a".repeat(SIZE / 2)), "prompts"));
+        assert!(!pages.add(&page("a".repeat(SIZE / 2)), "prompts"));
+        let (entries, cut) = pages.listed();
+        assert_eq!((entries.len(), cut), (2, Some("it is too large")));
+        let mut pages = Pages::default();
+        let nested = vec![json!([0]); 1 << 18];
+        assert!(!pages.add(&to_raw_value(&json!({"prompts": [{"name": "a", "x": nested}], "nextCursor": "b"})).unwrap(), "prompts"));
+        assert_eq!(pages.listed(), (Vec::new(), Some("it is too large")));
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! HTTP headers that repeat parts of a request (MCP specification 2026-07-28, "Standard request headers" and "Custom headers from
-//! tool parameters"). Clients over stdio do not send them, so the bridge adds them.
+//! tool parameters"). rmcp adds the latter only on connections on which the tools were listed, and clients over stdio send none of them.
 
 use std::collections::HashMap;
 
@@ -11,12 +11,14 @@ use serde_json::value::RawValue;
 
 use crate::domain::text::json;
 
+/// Schema keyword of an argument that a header repeats.
+pub(in crate::adapters::mcp) const ANNOTATION: &str = "x-mcp-header";
 const PARAM: &str = "mcp-param-";
 /// Maximum depth of nested schemas that are searched.
 const DEPTH: usize = 16;
 
 /// Formats a value for a header, encoded if necessary.
-pub(super) fn written(value: &str) -> String {
+pub(in crate::adapters::mcp) fn written(value: &str) -> String {
     if value.bytes().all(|byte| (b'!'..=b'~').contains(&byte)) && !value.starts_with("=?") {
         value.to_owned()
     } else {
@@ -31,13 +33,13 @@ struct Annotated {
     header: String,
 }
 
-/// For each tool, the arguments that headers repeat. Filled when the service rejects a call without these headers.
+/// For each tool, the arguments that headers repeat.
 #[derive(Debug, Default)]
-pub(super) struct ParamHeaders(Mutex<HashMap<String, Vec<Annotated>>>);
+pub(in crate::adapters::mcp) struct ParamHeaders(Mutex<HashMap<String, Vec<Annotated>>>);
 
 impl ParamHeaders {
     /// Reads the header annotations of these tools.
-    pub(super) fn learn(&self, tools: &[Value]) {
+    pub(in crate::adapters::mcp) fn learn(&self, tools: &[Value]) {
         let annotated = tools.iter().filter_map(|tool| {
             let mut found = Vec::new();
             collect(tool.get("inputSchema")?, &mut Vec::new(), &mut found);
@@ -46,12 +48,12 @@ impl ParamHeaders {
         *self.0.lock() = annotated.collect();
     }
 
-    pub(super) fn has(&self, tool: &str) -> bool {
+    pub(in crate::adapters::mcp) fn has(&self, tool: &str) -> bool {
         self.0.lock().contains_key(tool)
     }
 
     /// The names and values of the headers for a call.
-    pub(super) fn of(&self, tool: &str, arguments: &RawValue) -> Vec<(String, String)> {
+    pub(in crate::adapters::mcp) fn of(&self, tool: &str, arguments: &RawValue) -> Vec<(String, String)> {
         let known = self.0.lock();
         if !known.contains_key(tool) {
             return Vec::new();
@@ -76,7 +78,7 @@ fn collect(schema: &Value, path: &mut Vec<String>, found: &mut Vec<Annotated>) {
     }
     for (name, property) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
         path.push(name.clone());
-        if let Some(header) = property.get("x-mcp-header").and_then(Value::as_str).filter(|header| !header.is_empty()) {
+        if let Some(header) = property.get(ANNOTATION).and_then(Value::as_str).filter(|header| !header.is_empty()) {
             found.push(Annotated { path: path.clone(), header: header.to_owned() });
         }
         collect(property, path, found);
