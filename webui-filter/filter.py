@@ -1020,7 +1020,8 @@ def thread_before(messages: Sequence[Any], metadata: Mapping[str, Any], prompt: 
         return (author["name"], text[author.end() :]) if author and author["name"] in names else ("", text)
 
     def spoken(text: str) -> str:
-        return text.strip().removeprefix(model).lstrip(" ,:") or text
+        rest = text.strip().removeprefix(model)
+        return rest.lstrip(" ,:") or text if rest[:1] in {" ", ",", ":"} else text.strip()
 
     said: list[tuple[str, str]] = []
     for paragraph in history.split("\n\n"):
@@ -1922,7 +1923,7 @@ class Filter:
             found = with_published_names(asking.found, turn.by_name)
             if first or (not turn.shown and set(found) <= set(present)):
                 raise
-            failure = error
+            answer, failure = None, error
         wanted = what_to_offer(turn, asking, answer, present)
         before = turn.shown or present
         back = [name for name in wanted if name in asking.asked and name not in before]

@@ -80,7 +80,7 @@ def test_attached_knowledge_keeps_its_tools(world: World) -> None:
 def test_listed_skills_can_be_opened(world: World) -> None:
     """Regression: Open WebUI listed the skill in the system prompt, and the model could not open it."""
     text = "why is the sea salty"
-    skill = {"id": "brand-voice", "name": "Brand voice", "description": "How to write.", "content": "# Voice\nBe brief."}
+    skill = {"id": "brand-voice", "name": "Brand voice", "description": "Our tone.", "content": "# Voice\nBe brief."}
     world.admin.post("/api/v1/skills/create", {**skill, "is_active": True, "access_grants": []})
     try:
         world.model.on(text, Call("view_skill", {"id": "brand-voice"}))

@@ -244,7 +244,12 @@ class TestRequest:
 
     def test_a_channel_has_its_thread_before_the_message(self, plugin: ModuleType, service: Service) -> None:
         """Regression: in channels, a follow-up had nothing before it, because the thread is in the system prompt."""
-        said = ["U: helper what time is it in Tokyo?", "helper: It is noon.\n\nMore: 12:00", "U: helper, and in Paris?"]
+        said = [
+            "U: helpers needed",
+            "U: helper what time is it in Tokyo?",
+            "helper: It is noon.\n\nMore: 12:00",
+            "U: helper, and in Paris?",
+        ]
         thread = "\n\n".join(said)
         prompt = (
             "You are helper, participating in a threaded conversation. Be concise and conversational.Here's the thread "
@@ -256,6 +261,7 @@ class TestRequest:
         turn.names()
         assert "chat_id" not in service.questions[0]
         assert [(one["role"], one["content"]) for one in service.questions[0]["messages"]] == [
+            ("user", "helpers needed"),
             ("user", "what time is it in Tokyo?"),
             ("assistant", "It is noon.\n\nMore: 12:00"),
             ("user", "and in Paris?"),
