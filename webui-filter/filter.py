@@ -48,14 +48,23 @@ FINDING_FUNCTIONS = {SEARCH_FUNCTION, DESCRIBE_FUNCTION, SELECT_FUNCTION, *LOADI
 # The first version of Open WebUI with the `request` hook.
 REQUEST_HOOK = (0, 11, 2)
 LEGACY_MODE = "legacy"
-# The key under which the first functions in a turn's registry store the turn. One function would be enough, but another
-# filter may remove it.
+# The key under which the first functions in a turn's registry store the turn, by the address of the service. One
+# function would be enough, but another filter may remove it.
 TURN = "toolsieve_turn"
 MARKED = 10
 SERVER_PREFIX = "server:"
 MCP_PREFIX = "server:mcp:"
 # The list of the tools that Open WebUI's own tool search withholds, in a system prompt.
 WITHHELD = re.compile(r"<available_tools>.*?(?:</available_tools>|\Z)", re.DOTALL)
+
+# Chats with this prefix are channels. The pattern is the system prompt with which a model is asked in a thread.
+CHANNEL = "channel:"
+THREAD = re.compile(
+    r"You are (?P<model>.+?), participating in a threaded conversation\..*?Here's the thread history:\n\n\n"
+    r"(?P<history>.*)\n\n\nContinue the conversation naturally as ",
+    re.DOTALL,
+)
+AUTHOR = re.compile(r"(?P<name>[^\n:]{1,100}): ")
 
 TURNS = 6
 PROMPT_CHARACTERS = 6000
@@ -92,6 +101,7 @@ MOST_SEARCHES = 16
 MOST_JUDGED = 1000
 # The text with which Open WebUI sends images from tools as a user's message.
 IMAGES_TEXT = "Here are the images from the tool results"
+DEFAULT_PORTS = {"http": 80, "https": 443}
 LOOPBACK = {"localhost", "127.0.0.1", "::1", "0.0.0.0"}  # noqa: S104 (compared with, never bound)
 
 Body = dict[str, Any]
@@ -114,170 +124,206 @@ CHOSEN_ITEMS = {
     "file": ("*_chat_files", "view_file"),
     "image": (),
 }
+# The list of skills that the model can open, in a system prompt.
+LISTED_SKILLS = "<available_skills>"
 CHOSEN_SKILLS = ("view_skill", "read_skill_file", "grep_skill_files", "update_skill_files")
 
-# The status line in each language: some tools, no tool needed, switched off, no answer, no tools.
+
+class StatusLines(NamedTuple):
+    """The status line in one language."""
+
+    some_tools: str
+    no_tool_needed: str
+    switched_off: str
+    no_answer: str
+    no_tools: str
+    failed: str
+
+
 STATUS = {
-    "ar": (
+    "ar": StatusLines(
         "{shown} من أصل {all} أداة",
         "لا حاجة إلى أي أداة",
         "اختيار الأدوات متوقف: كل الأدوات متاحة",
         "Toolsieve لا يستجيب: كل الأدوات متاحة",
         "أدوات Toolsieve غير متاحة",
+        "Toolsieve لا يختار الأدوات: {error}",
     ),
-    "cs": (
+    "cs": StatusLines(
         "{shown} z {all} nástrojů",
         "Není potřeba žádný nástroj",
         "Výběr nástrojů je vypnutý: k dispozici jsou všechny",
         "Toolsieve neodpovídá: k dispozici jsou všechny nástroje",
         "Nástroje Toolsieve nejsou k dispozici",
+        "Toolsieve nevybírá nástroje: {error}",
     ),
-    "de": (
+    "de": StatusLines(
         "{shown} von {all} Werkzeugen",
         "Kein Werkzeug nötig",
         "Die Werkzeugauswahl ist ausgeschaltet: alle stehen bereit",
         "Toolsieve antwortet nicht: alle Werkzeuge stehen bereit",
         "Die Werkzeuge von Toolsieve sind nicht verfügbar",
+        "Toolsieve wählt keine Werkzeuge aus: {error}",
     ),
-    "el": (
+    "el": StatusLines(
         "{shown} από {all} εργαλεία",
         "Δεν χρειάζεται εργαλείο",
         "Η επιλογή εργαλείων είναι ανενεργή: όλα είναι διαθέσιμα",
         "Το Toolsieve δεν αποκρίνεται: όλα τα εργαλεία είναι διαθέσιμα",
         "Τα εργαλεία του Toolsieve δεν είναι διαθέσιμα",
+        "Το Toolsieve δεν επιλέγει εργαλεία: {error}",
     ),
-    "en": (
+    "en": StatusLines(
         "{shown} of {all} tools",
         "No tool needed",
         "Tool selection is switched off: all tools are on offer",
         "Toolsieve does not answer: all tools are on offer",
         "Toolsieve's tools are not available",
+        "Toolsieve isn't selecting tools: {error}",
     ),
-    "es": (
+    "es": StatusLines(
         "{shown} de {all} herramientas",
         "No hace falta ninguna herramienta",
         "La selección de herramientas está desactivada: todas están disponibles",
         "Toolsieve no responde: todas las herramientas están disponibles",
         "Las herramientas de Toolsieve no están disponibles",
+        "Toolsieve no está seleccionando herramientas: {error}",
     ),
-    "fi": (
+    "fi": StatusLines(
         "{shown}/{all} työkalua",
         "Työkalua ei tarvita",
         "Työkalujen valinta on pois päältä: kaikki ovat käytettävissä",
         "Toolsieve ei vastaa: kaikki työkalut ovat käytettävissä",
         "Toolsieven työkalut eivät ole käytettävissä",
+        "Toolsieve ei valitse työkaluja: {error}",
     ),
-    "fr": (
+    "fr": StatusLines(
         "{shown} outils sur {all}",
         "Aucun outil nécessaire",
         "La sélection des outils est désactivée : tous sont disponibles",
         "Toolsieve ne répond pas : tous les outils sont disponibles",
         "Les outils de Toolsieve ne sont pas disponibles",
+        "Toolsieve ne sélectionne pas les outils : {error}",
     ),
-    "he": (
+    "he": StatusLines(
         "{shown} מתוך {all} כלים",
         "אין צורך בכלי",
         "בחירת הכלים כבויה: כל הכלים זמינים",
         "Toolsieve לא מגיב: כל הכלים זמינים",
         "הכלים של Toolsieve אינם זמינים",
+        "Toolsieve לא בוחר כלים: {error}",
     ),
-    "hi": (
+    "hi": StatusLines(
         "{all} में से {shown} टूल",
         "किसी टूल की ज़रूरत नहीं",
         "टूल चयन बंद है: सभी टूल उपलब्ध हैं",
         "Toolsieve जवाब नहीं दे रहा: सभी टूल उपलब्ध हैं",
         "Toolsieve के टूल उपलब्ध नहीं हैं",
+        "Toolsieve टूल नहीं चुन रहा: {error}",
     ),
-    "it": (
+    "it": StatusLines(
         "{shown} strumenti su {all}",
         "Nessuno strumento necessario",
         "La selezione degli strumenti è disattivata: sono tutti disponibili",
         "Toolsieve non risponde: tutti gli strumenti sono disponibili",
         "Gli strumenti di Toolsieve non sono disponibili",
+        "Toolsieve non seleziona gli strumenti: {error}",
     ),
-    "ja": (
+    "ja": StatusLines(
         "{all} 個中 {shown} 個のツール",
         "ツールは不要です",
         "ツールの選択はオフです。すべてのツールを使えます",
         "Toolsieve が応答しません。すべてのツールを使えます",
         "Toolsieve のツールは使えません",
+        "Toolsieve がツールを選択していません: {error}",
     ),
-    "ko": (
+    "ko": StatusLines(
         "도구 {all}개 중 {shown}개",
         "필요한 도구 없음",
         "도구 선택이 꺼져 있습니다. 모든 도구를 사용할 수 있습니다",
         "Toolsieve가 응답하지 않습니다. 모든 도구를 사용할 수 있습니다",
         "Toolsieve의 도구를 사용할 수 없습니다",
+        "Toolsieve가 도구를 선택하지 않고 있습니다: {error}",
     ),
-    "nl": (
+    "nl": StatusLines(
         "{shown} van {all} tools",
         "Geen tool nodig",
         "De toolselectie staat uit: alle tools zijn beschikbaar",
         "Toolsieve antwoordt niet: alle tools zijn beschikbaar",
         "De tools van Toolsieve zijn niet beschikbaar",
+        "Toolsieve selecteert geen tools: {error}",
     ),
-    "pl": (
+    "pl": StatusLines(
         "{shown} z {all} narzędzi",
         "Żadne narzędzie nie jest potrzebne",
         "Wybór narzędzi jest wyłączony: dostępne są wszystkie",
         "Toolsieve nie odpowiada: dostępne są wszystkie narzędzia",
         "Narzędzia Toolsieve są niedostępne",
+        "Toolsieve nie wybiera narzędzi: {error}",
     ),
-    "pt": (
+    "pt": StatusLines(
         "{shown} de {all} ferramentas",
         "Nenhuma ferramenta necessária",
         "A seleção de ferramentas está desativada: todas estão disponíveis",
         "O Toolsieve não responde: todas as ferramentas estão disponíveis",
         "As ferramentas do Toolsieve não estão disponíveis",
+        "O Toolsieve não está selecionando ferramentas: {error}",
     ),
-    "ru": (
+    "ru": StatusLines(
         "Инструменты: {shown} из {all}",
         "Инструменты не нужны",
         "Выбор инструментов выключен: доступны все",
         "Toolsieve не отвечает: доступны все инструменты",
         "Инструменты Toolsieve недоступны",
+        "Toolsieve не выбирает инструменты: {error}",
     ),
-    "sv": (
+    "sv": StatusLines(
         "{shown} av {all} verktyg",
         "Inget verktyg behövs",
         "Verktygsvalet är avstängt: alla verktyg är tillgängliga",
         "Toolsieve svarar inte: alla verktyg är tillgängliga",
         "Toolsieves verktyg är inte tillgängliga",
+        "Toolsieve väljer inga verktyg: {error}",
     ),
-    "th": (
+    "th": StatusLines(
         "{shown} จาก {all} เครื่องมือ",
         "ไม่ต้องใช้เครื่องมือ",
         "ปิดการเลือกเครื่องมืออยู่ จึงใช้ได้ทุกเครื่องมือ",
         "Toolsieve ไม่ตอบสนอง จึงใช้ได้ทุกเครื่องมือ",
         "ใช้เครื่องมือของ Toolsieve ไม่ได้",
+        "Toolsieve ไม่ได้เลือกเครื่องมือ: {error}",
     ),
-    "tr": (
+    "tr": StatusLines(
         "{all} araçtan {shown} tanesi",
         "Araç gerekmiyor",
         "Araç seçimi kapalı: tüm araçlar kullanılabilir",
         "Toolsieve yanıt vermiyor: tüm araçlar kullanılabilir",
         "Toolsieve'in araçları kullanılamıyor",
+        "Toolsieve araç seçmiyor: {error}",
     ),
-    "uk": (
+    "uk": StatusLines(
         "Інструменти: {shown} з {all}",
         "Інструменти не потрібні",
         "Вибір інструментів вимкнено: доступні всі",
         "Toolsieve не відповідає: доступні всі інструменти",
         "Інструменти Toolsieve недоступні",
+        "Toolsieve не вибирає інструменти: {error}",
     ),
-    "zh": (
+    "zh": StatusLines(
         "{all} 个工具中的 {shown} 个",
         "不需要工具",
         "工具选择已关闭：所有工具均可用",
         "Toolsieve 没有响应：所有工具均可用",
         "Toolsieve 的工具不可用",
+        "Toolsieve 没有选择工具：{error}",
     ),
-    "zh-hant": (
+    "zh-hant": StatusLines(
         "{all} 個工具中的 {shown} 個",
         "不需要工具",
         "工具選擇已關閉：所有工具均可使用",
         "Toolsieve 沒有回應：所有工具均可使用",
         "Toolsieve 的工具無法使用",
+        "Toolsieve 沒有選擇工具：{error}",
     ),
 }
 ENGLISH = "en"
@@ -419,8 +465,6 @@ class Turn(NamedTuple):
     stay removed.
     """
 
-    # The address of the service, because a turn may contain functions from two services.
-    service: str
     connections: dict[str, str]
     groups: list[str]
     # The service's functions in the registry, with their public names.
@@ -441,6 +485,22 @@ class Turn(NamedTuple):
     shown: list[str]
     # What the model has unloaded and not found again. Open WebUI may summarize the messages that say so in mid-turn.
     unloaded: set[str]
+
+
+class Asking(NamedTuple):
+    """A question to the service about one model call, and what else decides about its functions."""
+
+    question: Body
+    # The names on offer, and the definitions of those functions that the service judges.
+    names: list[str]
+    judged: list[Body]
+    # The names of the judged functions, and of those that stay without a judgement.
+    asked: set[str]
+    staying: set[str]
+    # Public names of the tools that the model found in this turn.
+    found: list[str]
+    # What the model has searched for, by the ids of the calls.
+    searches: dict[str, list[str]]
 
 
 # --- Reading data from Open WebUI ------------------------------------------------------------------------------------
@@ -482,7 +542,7 @@ def path_below(url: str, service: str) -> str | None:
     """Return the path of the document within the service, or `None` if the document belongs to another service."""
     try:
         ours, other = urlsplit(service.strip().rstrip("/")), urlsplit(url.strip())
-        ports = [part.port or {"http": 80, "https": 443}.get(part.scheme) for part in (ours, other)]
+        ports = [part.port or DEFAULT_PORTS.get(part.scheme) for part in (ours, other)]
     except ValueError:
         return None
     same_host = ours.hostname == other.hostname or {ours.hostname, other.hostname} <= LOOPBACK
@@ -559,11 +619,26 @@ def owned_functions(registry: Mapping[str, Any], connections: Mapping[str, str])
     return owned
 
 
+def service_address(url: str) -> str:
+    """Return an address that is the same in all spellings that `path_below` treats alike."""
+    try:
+        parts = urlsplit(url.strip().rstrip("/"))
+        host, port = parts.hostname or "", parts.port or DEFAULT_PORTS.get(parts.scheme)
+    except ValueError:
+        return url
+    return f"{parts.scheme}://{'localhost' if host in LOOPBACK else host}:{port}{parts.path}"
+
+
 def turn_of(registry: Mapping[str, Any], service: str) -> Turn | None:
-    """Return the turn that these functions store, or `None` before the turn's first model call."""
+    """
+    Return the turn that these functions store, or `None` before the turn's first model call.
+
+    A turn may contain functions from two services.
+    """
+    address = service_address(service)
     for entry in registry.values():
-        if isinstance(entry, dict) and TURN in entry and entry[TURN].service == service:
-            turn: Turn = entry[TURN]
+        if isinstance(entry, dict) and address in entry.get(TURN, {}):
+            turn: Turn = entry[TURN][address]
             return turn
     return None
 
@@ -595,8 +670,12 @@ def names_over_mcp(messages: Sequence[Any], connections: Mapping[str, str]) -> d
     }
 
 
-def chosen_patterns(metadata: Mapping[str, Any]) -> list[str]:
-    """Return patterns of the functions that a person chose for this chat or model, other than by a tool server."""
+def chosen_patterns(metadata: Mapping[str, Any], prompts: Iterable[str]) -> list[str]:
+    """
+    Return patterns of the functions that a person chose for this chat or model, other than by a tool server.
+
+    Open WebUI lists all skills that the user may use in a system prompt, even if nobody chose them.
+    """
     features = metadata.get("features")
     on = features if isinstance(features, Mapping) else {}
     patterns = [pattern for name, chosen in CHOSEN_FEATURES.items() if on.get(name) for pattern in chosen]
@@ -608,14 +687,17 @@ def chosen_patterns(metadata: Mapping[str, Any]) -> list[str]:
         for item in items if isinstance(items, list) else []:
             kind = item.get("type") if isinstance(item, Mapping) else None
             patterns += CHOSEN_ITEMS.get(kind, CHOSEN_KNOWLEDGE) if isinstance(kind, str) else CHOSEN_KNOWLEDGE
-    if metadata.get("skill_ids"):
+    if metadata.get("skill_ids") or any(LISTED_SKILLS in prompt for prompt in prompts):
         patterns += CHOSEN_SKILLS
     return list(dict.fromkeys(patterns))
 
 
 def names_in(texts: Iterable[str]) -> set[str]:
-    """Return words like the names of functions."""
-    return {word for text in texts for word in re.findall(r"\w+", text[:INSTRUCTION_CHARACTERS]) if "_" in word}
+    """Return words like the names of functions, which may contain hyphens and periods."""
+    words = (word.strip(".-") for text in texts for word in re.findall(r"[\w.-]+", text[:INSTRUCTION_CHARACTERS]))
+    # A dash or a period can also be punctuation.
+    parts = (part for word in words for part in (word, *word.split("."), *re.split("[.-]", word)))
+    return {part for part in parts if "_" in part or "-" in part}
 
 
 def system_prompts(messages: Sequence[Any]) -> list[str]:
@@ -916,6 +998,59 @@ def typed_prompt(metadata: Mapping[str, Any]) -> str | None:
     return prompt if isinstance(prompt, str) and not prompt.startswith(IMAGES_TEXT) else None
 
 
+def thread_before(messages: Sequence[Any], metadata: Mapping[str, Any], prompt: str) -> tuple[list[Body], str] | None:
+    """
+    Return the last turns in a channel's thread before this message, and the message without its author and its mention.
+
+    Return `None` outside channels. In channels, Open WebUI sends only the last message as a message, and the thread in
+    a system prompt: each text after its author's name, even the last one.
+    """
+    chat_id = metadata.get("chat_id")
+    if not isinstance(chat_id, str) or not chat_id.startswith(CHANNEL):
+        return None
+    thread = next(filter(None, map(THREAD.search, system_prompts(messages))), None)
+    if thread is None:
+        return None
+    model, history = thread["model"], thread["history"].removesuffix(prompt)
+    # An answer may contain paragraphs such as "Note: …", so only names that are known for sure begin a new text.
+    names = {model, *(found["name"] for text in (history, prompt) if (found := AUTHOR.match(text)))}
+
+    def parted(text: str) -> tuple[str, str]:
+        author = AUTHOR.match(text)
+        return (author["name"], text[author.end() :]) if author and author["name"] in names else ("", text)
+
+    def spoken(text: str) -> str:
+        rest = text.strip().removeprefix(model)
+        return rest.lstrip(" ,:") or text if rest[:1] in {" ", ",", ":"} else text.strip()
+
+    said: list[tuple[str, str]] = []
+    for paragraph in history.split("\n\n"):
+        name, text = parted(paragraph)
+        if name or not said:
+            said.append((name, text))
+        else:
+            said[-1] = (said[-1][0], f"{said[-1][1]}\n\n{text}")
+    turns = [
+        {"role": "assistant", "content": shortened(text.strip(), OLDER_CHARACTERS)}
+        if name == model
+        else {"role": "user", "content": shortened(spoken(text), OLDER_CHARACTERS)}
+        for name, text in said[-2 * TURNS :]
+        if text.strip()
+    ]
+    return turns, spoken(parted(prompt)[1])
+
+
+def said_so_far(
+    messages: Sequence[Any], metadata: Mapping[str, Any], prompt: str | None, owned: Mapping[str, str]
+) -> list[Body]:
+    """Return the conversation, in a channel with the thread before it."""
+    thread = thread_before(messages, metadata, prompt or last_message(messages))
+    if thread is None:
+        return conversation(messages, prompt, owned)
+    before, typed = thread
+    return [*before, *conversation(messages, typed, owned)]
+
+
 def lasting_chat_id(chat_id: object) -> str | None:
     """
     Return the chat's id if it identifies a single, permanent conversation.
@@ -923,7 +1058,7 @@ def lasting_chat_id(chat_id: object) -> str | None:
     API calls have no chat id. The id of a temporary chat identifies a browser session with several chats, and a
     channel contains many topics. For these, the service uses only the messages.
     """
-    if not isinstance(chat_id, str) or chat_id.startswith(("local:", "temporary:", "channel:")):
+    if not isinstance(chat_id, str) or chat_id.startswith(("local:", "temporary:", CHANNEL)):
         return None
     return chat_id or None
 
@@ -1278,7 +1413,10 @@ def offer_hash(names: Sequence[str]) -> str:
 
 
 def filter_url(valves: FilterValves) -> str:
-    return valves.url.strip().rstrip("/") + "/v1/filter"
+    url = valves.url.strip().rstrip("/")
+    if not url.lower().startswith(("http://", "https://")):
+        raise ValveError("the valve 'url' doesn't begin with http:// or https://")
+    return url + "/v1/filter"
 
 
 def headers_of(valves: FilterValves, user: Mapping[str, Any]) -> Body:
@@ -1478,6 +1616,94 @@ def question_about(
     return {**question, **{key: value for key, value in optional.items() if value}}
 
 
+def has_direct(registry: Mapping[str, Any], service: str) -> bool:
+    """Return whether some of these functions come from a user's own connection to the service."""
+    direct = (entry.get("server") for entry in registry.values() if isinstance(entry, dict) and entry.get("direct"))
+    return any(
+        path_below(document_url(server), service) is not None for server in direct if isinstance(server, Mapping)
+    )
+
+
+def what_to_ask(
+    valves: FilterValves, turn: Turn, present: Sequence[str], body: Body, user: Mapping[str, Any], metadata: Body
+) -> Asking:
+    """Return the question for a model call. Notes in the turn what the model has unloaded."""
+    owned, judged = turn.owned, turn.judged
+    messages = body.get("messages") or []
+    remaining = without_unloaded(messages, owned)
+    called, chosen_by_caller = called_functions(remaining), function_name(body.get("tool_choice"))
+    prompts, always = system_prompts(messages), parse_list(valves.always_keep)
+    named = names_in([prompt_of_model(metadata)])
+    stay = {
+        *called,
+        chosen_by_caller,
+        *matching(judged, [*always, *chosen_patterns(metadata, prompts)]),
+        *(named | names_in([*prompts, last_message(messages)]) if judged else ()),
+    }
+    definitions = {name: definition for name, definition in judged.items() if name not in stay}
+    staying = [name for name in judged if name in stay and (name in present or name in called)]
+    foreign = [name for name in (*present, *staying) if name and name not in owned and name not in definitions]
+
+    found, unloaded = found_and_unloaded(messages)
+    turn.unloaded.difference_update(found)
+    turn.unloaded.update(unloaded)
+    turn.unloaded.difference_update(called)  # The model has called these again.
+
+    said = said_so_far(remaining, metadata, typed_prompt(metadata), owned)
+    question = question_about(valves, turn.connections, said, user, turn.groups, metadata, body.get("model"))
+    question["tool_ids"] = list(metadata.get("tool_ids") or [])
+    if turn.running:
+        hidden = [name for name in called if name not in metadata["tools"]]
+        known = [*hidden, *turn.bound, *found]
+    else:  # These are offered, and join the chat's tools.
+        known = [name for name in found if name in turn.by_name[0]]
+    disclosed = [name for name in dict.fromkeys(known) if name not in turn.unloaded]
+    if turn.running or disclosed:
+        question["disclose"] = disclosed[:MOST_DISCLOSED]
+    offered = dict.fromkeys([*turn.offered, *turn.bound])
+    kept_by_us = [
+        *kept_always(offered, owned, always),
+        *(name for name in offered if name in named or owned[name] in named),
+        *(name for name in called if name in offered),
+        *([chosen_by_caller] if chosen_by_caller in offered else []),
+        # Open WebUI may have summarized the messages in which the model found these.
+        *[name for name in turn.shown if name in owned and owned[name] not in turn.unloaded][-MOST_TOOLS:],
+    ]
+    if kept_by_us:  # The service checks whether they still exist and whether the user may use them.
+        question["keep"] = list(dict.fromkeys(owned[name] for name in kept_by_us))[:MOST_KEPT]
+    searched = searches(messages) if definitions else {}
+    if definitions:
+        question["narrow_foreign"] = True
+        texts = [text for queries in searched.values() for text in queries]
+        question |= {"searched": texts[-MOST_SEARCHES:]} if texts else {}
+    names = list(dict.fromkeys([*(owned[name] for name in turn.offered), *foreign]))
+    return Asking(question, names, list(definitions.values()), set(definitions), set(staying), found, searched)
+
+
+def what_to_offer(turn: Turn, asking: Asking, answer: Answer | None, present: Sequence[str]) -> list[str]:
+    """
+    Return the functions to offer, in order; only those of the service and those that it may judge.
+
+    Without an answer, those of the previous call stay, and tools that the model has found are added. Open WebUI's own
+    tools have one order, so that a call moves none of them, for the provider's prompt cache.
+    """
+    before = turn.shown or present
+    if answer is None:
+        answered = [name for name in before if name in turn.owned]
+        fitting = asking.asked.intersection(before)
+    else:
+        answered = with_published_names(answer.names, turn.by_name)
+        # Earlier versions of the service judge these functions like any others, and may drop those that are needed.
+        fitting = asking.asked.intersection(answer.others if answer.judges_families else present)
+    # An unload in a session that names no chat doesn't change the chat's tools, so the answer still has them.
+    gone = turn.unloaded.intersection(turn.bound)
+    answered = [name for name in answered if name not in gone]
+    # What an earlier call of the turn had stays, so that the list only grows.
+    stay = fitting | asking.asked.intersection(turn.shown) | asking.staying
+    found = with_published_names(asking.found, turn.by_name)
+    return [*answered, *found, *(name for name in turn.judged if name in stay)]
+
+
 def tool_servers_of(registry: Mapping[str, Any]) -> list[str]:
     """Return the tool servers of a turn's functions, starting with those that look like Toolsieve."""
     found: dict[str, set[str]] = {}
@@ -1486,6 +1712,13 @@ def tool_servers_of(registry: Mapping[str, Any]) -> list[str]:
         if isinstance(tool_id, str) and tool_id.startswith(SERVER_PREFIX):
             found.setdefault(tool_id, set()).add(name.removeprefix(tool_id.removeprefix(SERVER_PREFIX) + "_"))
     return sorted(found, key=lambda tool_id: not {SEARCH_FUNCTION, RUN_FUNCTION} <= found[tool_id])
+
+
+def failure_line(error: FilterError, lines: StatusLines) -> str | None:
+    """Return the status line for an error, or `None` for an outage that was reported before."""
+    if isinstance(error, AwayError):
+        return lines.no_answer if error.is_news else None
+    return lines.failed.format(error=error)
 
 
 def note(error: Exception) -> None:
@@ -1549,10 +1782,8 @@ class Filter:
             note(error)
             messages = body.get("messages") or []
             # Later calls of the turn keep the previous list.
-            if isinstance(error, AwayError) and error.is_news and begins_answer(messages, metadata):
-                status = STATUS[language_of(metadata, messages)][3]
-            if isinstance(error, ValveError) and begins_answer(messages, metadata):
-                status = f"Toolsieve narrows nothing: {error}"
+            if isinstance(error, FilterError) and begins_answer(messages, metadata):
+                status = failure_line(error, STATUS[language_of(metadata, messages)])
         # API calls have no chat in which to show the status.
         if status and wants_status(__user__ or {}, valves) and __event_emitter__ and metadata.get("chat_id"):
             try:
@@ -1616,7 +1847,7 @@ class Filter:
         if len(later) == len(ours):
             return None
         owned = names_over_mcp(messages, connections)
-        said = conversation(without_unloaded(messages, owned), None, owned)
+        said = said_so_far(without_unloaded(messages, owned), metadata, None, owned)
         question = question_about(valves, connections, said, user, await group_names(user), metadata, body.get("model"))
         answer = await self._ask(valves, {**question, "tool_ids": ours if automatic else chosen}, user)
         if answer.tool_ids is None:
@@ -1639,7 +1870,6 @@ class Filter:
         offered = [name for name in owned if name in on_offer]
         running = disclosing_functions(registry, owned)
         turn = Turn(
-            service=valves.url,
             # A found tool belongs to the first connection that reaches it, and only these can run it.
             connections=dict(sorted(connections.items(), key=lambda connection: connection[0] not in running)),
             groups=await group_names(user),
@@ -1654,7 +1884,7 @@ class Filter:
             unloaded=set(),
         )
         for name in itertools.islice(owned, MARKED):
-            registry[name][TURN] = turn
+            registry[name].setdefault(TURN, {})[service_address(valves.url)] = turn
         return turn
 
     async def _narrow(self, valves: FilterValves, body: Body, user: Body, metadata: Body, request: Any) -> str | None:
@@ -1667,12 +1897,12 @@ class Filter:
             return None
         present = function_names(tools)
         messages = body.get("messages") or []
-        language = STATUS[language_of(metadata, messages)]
+        lines = STATUS[language_of(metadata, messages)]
         if wants_all(user):
             await self._bind_loaded(valves, body, registry, user, metadata, request)
             begins = begins_answer(messages, metadata)
             is_ours = begins and owned_functions(registry, await connections_of(valves, request))
-            return language[2] if is_ours else None
+            return lines.switched_off if is_ours else None
         turn = turn_of(registry, valves.url)
         first = turn is None
         if turn is None:
@@ -1681,83 +1911,28 @@ class Filter:
             if not begins_answer(messages, metadata):
                 return None
             missing = await self._has_missing(valves, registry, metadata, request)
-            return language[4] if missing else await self._unmatched(valves, registry, request)
+            return lines.no_tools if missing else await self._unmatched(valves, registry, request, lines)
 
-        owned, by_name, judged = turn.owned, turn.by_name, turn.judged
-        remaining = without_unloaded(messages, owned)
-        said = conversation(remaining, typed_prompt(metadata), owned)
-        question = question_about(valves, turn.connections, said, user, turn.groups, metadata, body.get("model"))
-        question["tool_ids"] = list(metadata.get("tool_ids") or [])
-        chosen_by_caller = function_name(body.get("tool_choice"))
-        called = called_functions(remaining)
-        named = names_in([prompt_of_model(metadata)])
-        stay = {
-            *called,
-            chosen_by_caller,
-            *matching(judged, [*parse_list(valves.always_keep), *chosen_patterns(metadata)]),
-            *(named | names_in([*system_prompts(messages), last_message(messages)]) if judged else ()),
-        }
-        definitions = [definition for name, definition in judged.items() if name not in stay]
-        asked = {definition["name"] for definition in definitions}
-        staying = [name for name in judged if name in stay and (name in present or name in called)]
-        foreign = [name for name in (*present, *staying) if name and name not in owned and name not in asked]
-        names = list(dict.fromkeys([*(owned[name] for name in turn.offered), *foreign]))
-        found_names, unloaded = found_and_unloaded(messages)
-        turn.unloaded.difference_update(found_names)
-        turn.unloaded.update(unloaded)
-        turn.unloaded.difference_update(called)  # The model has called these again.
-        unloaded = turn.unloaded
-        if turn.running:
-            hidden = [name for name in called if name not in registry]
-            known = dict.fromkeys([*hidden, *turn.bound, *found_names])
-            question["disclose"] = [name for name in known if name not in unloaded][:MOST_DISCLOSED]
-        found = with_published_names(found_names, by_name)
-        offered = {*turn.offered, *turn.bound}
-        kept_by_us = [
-            *kept_always([*turn.offered, *turn.bound], owned, parse_list(valves.always_keep)),
-            *(name for name in dict.fromkeys([*turn.offered, *turn.bound]) if name in named or owned[name] in named),
-            *(name for name in called if name in offered),
-            *([chosen_by_caller] if chosen_by_caller in offered else []),
-            # Open WebUI may have summarized the messages in which the model found these.
-            *[name for name in turn.shown if name in owned and owned[name] not in unloaded][-MOST_TOOLS:],
-        ]
-        if kept_by_us:  # The service checks whether they still exist and whether the user may use them.
-            question["keep"] = list(dict.fromkeys(owned[name] for name in kept_by_us))[:MOST_KEPT]
-        searched = searches(messages) if definitions else {}
-        if definitions:
-            question["narrow_foreign"] = True
-            texts = [text for queries in searched.values() for text in queries]
-            question |= {"searched": texts[-MOST_SEARCHES:]} if texts else {}
-        needs_tool = True
+        asking = what_to_ask(valves, turn, present, body, user, metadata)
+        answer: Answer | None = None
         failure: Exception | None = None
         try:
-            answer = await self._ask(valves, question, user, names, definitions)
+            answer = await self._ask(valves, asking.question, user, asking.names, asking.judged)
             bind(registry, turn, answer.definitions)
-            found = with_published_names(found_names, by_name)
-            answered = with_published_names(answer.names, by_name)
-            # Earlier versions of the service judge these functions like any others, and may drop those that are needed.
-            fitting = asked.intersection(answer.others if answer.judges_families else present)
-            needs_tool = answer.needs_tool
         except Exception as error:
+            found = with_published_names(asking.found, turn.by_name)
             if first or (not turn.shown and set(found) <= set(present)):
                 raise
-            # What the previous call had stays, and tools that the model has found are offered even without the service.
-            failure = error
-            answered = [name for name in turn.shown or present if name in owned]
-            fitting = asked.intersection(turn.shown or present)
-
-        # An unload in a session that names no chat doesn't change the chat's tools, so the answer still has them.
-        gone = unloaded.intersection(turn.bound)
-        answered = [name for name in answered if name not in gone]
-        # What an earlier call of the turn had stays, so that the list only grows.
-        fitting |= asked.intersection(turn.shown)
-        back = [name for name in judged if name in fitting and name not in (turn.shown or present)]
-        if searched and back:
-            turn.brought.setdefault(list(searched)[-1], []).extend(back)
+            answer, failure = None, error
+        wanted = what_to_offer(turn, asking, answer, present)
+        before = turn.shown or present
+        back = [name for name in wanted if name in asking.asked and name not in before]
+        if asking.searches and back:
+            turn.brought.setdefault(list(asking.searches)[-1], []).extend(back)
         if turn.brought:
-            body["messages"] = with_brought(messages, turn.brought, judged)
-        wanted = [*staying, *answered, *found, *(name for name in judged if name in fitting)]
-        kept = narrowed_tools(zip(present, tools, strict=True), registry, {*owned, *judged}, wanted, turn.shown)
+            body["messages"] = with_brought(messages, turn.brought, turn.judged)
+        named = zip(present, tools, strict=True)
+        kept = narrowed_tools(named, registry, {*turn.owned, *turn.judged}, wanted, turn.shown)
         turn.shown[:] = function_names(kept)
         if kept:
             body["tools"] = kept
@@ -1769,8 +1944,9 @@ class Filter:
         # After a call that a person had to approve, the functions are new and the turn is not.
         if not first or not begins_answer(messages, metadata):
             return None
-        text = language[0].format(shown=len(kept), all=len({*present, *offered, *judged}))
-        return text if needs_tool else f"{language[1]}: {text}"
+        all_offered = {*present, *turn.offered, *turn.bound, *turn.judged}
+        text = lines.some_tools.format(shown=len(kept), all=len(all_offered))
+        return text if answer is None or answer.needs_tool else f"{lines.no_tool_needed}: {text}"
 
     async def _bind_loaded(
         self, valves: FilterValves, body: Body, registry: Body, user: Body, metadata: Body, request: Any
@@ -1799,6 +1975,9 @@ class Filter:
 
     async def _has_missing(self, valves: FilterValves, registry: Body, metadata: Body, request: Any) -> bool:
         """Return whether the chat has the service's tools on, but Open WebUI could not read them."""
+        # A user's own connection has the same functions, and replaces those of an administrator's connection.
+        if has_direct(registry, valves.url):
+            return False
         # Functions of MCP servers don't say where they come from.
         ids = [tool_id for tool_id in metadata.get("tool_ids") or [] if isinstance(tool_id, str)]
         chosen = [tool_id for tool_id in ids if not tool_id.startswith(MCP_PREFIX)]
@@ -1806,7 +1985,7 @@ class Filter:
         missing = {tool_id for tool_id in chosen if tool_id not in present}
         return bool(missing) and not missing.isdisjoint(await connections_of(valves, request))
 
-    async def _unmatched(self, valves: FilterValves, registry: Body, request: Any) -> str | None:
+    async def _unmatched(self, valves: FilterValves, registry: Body, request: Any, lines: StatusLines) -> str | None:
         """
         Report settings that match none of Open WebUI's tool servers. Log once what to set, and return a status line.
         """
@@ -1822,10 +2001,10 @@ class Filter:
         if self._unfitting != settings:
             self._unfitting = settings
             log.warning(
-                "Toolsieve filter: nothing is narrowed, because the valve '%s' names no tool server of Open WebUI. Set "
-                "'url' to the address that Toolsieve's connection has in Open WebUI, or 'connections' to "
+                "Toolsieve filter: nothing is narrowed, because the valve '%s' matches no tool server of Open WebUI. "
+                "Set 'url' to the address that Toolsieve's connection has in Open WebUI, or 'connections' to "
                 '{"%s": "/"}',
                 valve,
                 servers[0],
             )
-        return f"Toolsieve narrows nothing: its valve '{valve}' names no tool server of Open WebUI"
+        return lines.failed.format(error=f"the valve '{valve}' matches no tool server")

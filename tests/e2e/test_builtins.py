@@ -77,6 +77,22 @@ def test_attached_knowledge_keeps_its_tools(world: World) -> None:
     assert not NOTES & kept
 
 
+def test_listed_skills_can_be_opened(world: World) -> None:
+    """Regression: Open WebUI listed the skill in the system prompt, and the model could not open it."""
+    text = "why is the sea salty"
+    skill = {"id": "brand-voice", "name": "Brand voice", "description": "Our tone.", "content": "# Voice\nBe brief."}
+    world.admin.post("/api/v1/skills/create", {**skill, "is_active": True, "access_grants": []})
+    try:
+        world.model.on(text, Call("view_skill", {"id": "brand-voice"}))
+        world.admin.ask(text, [OURS])
+    finally:
+        world.admin.delete("/api/v1/skills/id/brand-voice/delete")
+    first, second = world.model.seen(text)
+    assert "<id>brand-voice</id>" in first.system
+    assert "view_skill" in first.tools
+    assert "Be brief." in second.results[0]
+
+
 def test_a_search_brings_left_out_ones_back_at_the_next_call(world: World) -> None:
     text = "thank you, that was kind"
     search = Call(SEARCH, {"queries": ["search the user's notes"], "limit": 5})

@@ -273,6 +273,23 @@ async fn what_the_model_found_is_disclosed_and_stays_in_the_chat() {
     assert_eq!(names(&answer), META);
 }
 
+/// Regression test: where all tools are published, a tool that the model found but didn't call was gone with the next message, and with
+/// it the provider's prompt cache.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_model_found_among_published_tools_stays_in_the_chat() {
+    let service = service().await;
+    let offered = json!(["find_tools", "run_tool", "time__get_current_time", "mail__send_email"]);
+    let ask = |disclose: Value| json!({"messages": message("thanks!"), "tools": offered, "chat_id": "c2", "disclose": disclose});
+    let answer = filter(&service, ask(Value::Null)).await;
+    assert!(!names(&answer).contains(&"mail__send_email"), "{answer}");
+    let answer = filter(&service, ask(json!(["mail__send_email", "nobody__knows"]))).await;
+    let found = answer["tools"].as_array().unwrap().iter().find(|tool| tool["name"] == "mail__send_email").unwrap();
+    assert_eq!(found["reason"], "found by the model");
+    assert!(answer.get("definitions").is_none(), "it is offered");
+    let answer = filter(&service, ask(Value::Null)).await;
+    assert_eq!(names(&answer).last(), Some(&"mail__send_email"));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn only_what_a_connection_runs_is_disclosed() {
     let service = service().await;

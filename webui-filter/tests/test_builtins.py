@@ -50,7 +50,7 @@ class TestOpenWebUIsOwnTools:
     def test_only_those_in_the_answer_stay_and_come_last(self, plugin: ModuleType, service: Service) -> None:
         service.answer = lambda _: answer("time__now", "find_tools", *NOTES)
         turn = OwnTools(plugin, service)
-        assert turn.names() == ["weather", "search_web", "time__now", "find_tools", *NOTES]
+        assert turn.names() == ["weather", "time__now", "find_tools", *NOTES, "search_web"]
         (question,) = service.questions
         assert question["narrow_foreign"] is True
         assert asked(question) == [*NOTES, "search_chats", "list_knowledge_bases", "view_skill"]
@@ -61,9 +61,9 @@ class TestOpenWebUIsOwnTools:
         service.answer = lambda _: answer("find_tools")
         assert OwnTools(plugin, service, narrow="ours").names() == ["weather", *BUILTINS, "find_tools"]
         assert "narrow_foreign" not in service.questions[0]
-        assert OwnTools(plugin, service, narrow="all").names() == ["search_web", "find_tools"]
+        assert OwnTools(plugin, service, narrow="all").names() == ["find_tools", "search_web"]
         assert "weather" in asked(service.questions[1])
-        assert OwnTools(plugin, service, always_keep="*_note*").names() == ["weather", *NOTES, "find_tools"]
+        assert OwnTools(plugin, service, always_keep="*_note*").names() == ["weather", "find_tools", *NOTES]
 
     def test_a_terminal_stays(self, plugin: ModuleType, service: Service) -> None:
         service.answer = lambda _: answer("find_tools")
@@ -73,7 +73,7 @@ class TestOpenWebUIsOwnTools:
             "of_browser": {"direct": True, "server": {"is_terminal": True}, "spec": {"name": "of_browser"}},
         }
         turn.body["tools"] += definitions("run_command", "of_browser", "of_a_filter")
-        assert turn.names() == ["run_command", "of_browser", "of_a_filter", "search_web", "find_tools"]
+        assert turn.names() == ["run_command", "of_browser", "of_a_filter", "find_tools", "search_web"]
 
     def test_without_the_search_nothing_is_left_out(self, plugin: ModuleType, service: Service) -> None:
         service.answer = lambda _: answer("time__now")
@@ -84,10 +84,7 @@ class TestOpenWebUIsOwnTools:
 
     def test_an_earlier_version_of_the_service_leaves_none_out(self, plugin: ModuleType, service: Service) -> None:
         service.answer = lambda _: selection("time__now", "find_tools")
-        assert OwnTools(plugin, service).names() == [
-            *("weather", "search_web", "time__now", "find_tools"),
-            *(name for name in BUILTINS if name != "search_web"),
-        ]
+        assert OwnTools(plugin, service).names() == ["weather", "time__now", "find_tools", *BUILTINS]
 
     @pytest.mark.parametrize(
         ("chosen", "stays"),
@@ -122,7 +119,7 @@ class TestOpenWebUIsOwnTools:
         turn.body["tools"] = definitions(*OURS, *own)
         names = ("web_search", "memory", "code_interpreter", "image_generation")
         turn.metadata["features"] = dict.fromkeys(names, True)
-        assert turn.names() == [*own, "find_tools"]
+        assert turn.names() == ["find_tools", *own]
 
     def test_what_a_prompt_names_stays(self, plugin: ModuleType, service: Service) -> None:
         service.answer = lambda _: answer("find_tools")
@@ -139,6 +136,38 @@ class TestOpenWebUIsOwnTools:
         names = turn.names() or []
         assert "search_chats" in names
         assert service.questions[0]["keep"] == ["git__log"], "what Open WebUI's tool search lists is no wish"
+
+    @pytest.mark.parametrize("prompt", ["It is <available_skills>\n<skill><id>a</id></skill>\n</available_skills>", ""])
+    def test_listed_skills_can_be_opened(self, plugin: ModuleType, service: Service, prompt: str) -> None:
+        """Regression: Open WebUI listed all skills of the user, and the model got none of the tools that open them."""
+        service.answer = lambda _: answer("find_tools")
+        turn = OwnTools(plugin, service)
+        skills = ["view_skill", "read_skill_file", "grep_skill_files", "update_skill_files"]
+        turn.metadata["tools"] |= {name: builtin(name) for name in skills}
+        turn.body["tools"] = definitions(*OURS, "search_chats", *skills)
+        turn.messages.insert(0, {"role": "system", "content": prompt})
+        assert turn.names() == ["find_tools", *(skills if prompt else [])]
+
+    def test_names_with_hyphens_stay_too(self, plugin: ModuleType, service: Service) -> None:
+        """Regression: a tool that a prompt named was left out if its name has a hyphen."""
+        tools = ["web__get-page", "web__get_v1.2", "web__search-all"]
+        service.answer = lambda _: answer("find_tools")
+        turn = OwnTools(plugin, service)
+        turn.metadata["tools"] |= registry(sieve=tools)
+        turn.body["tools"] += definitions(*tools)
+        turn.metadata["base_system_prompt"] = "Use `web__get-page`. Then web__get_v1.2, not web__search-all2."
+        turn.names()
+        assert service.questions[0]["keep"] == ["web__get-page", "web__get_v1.2"]
+
+    def test_a_call_moves_none_of_them(self, plugin: ModuleType, service: Service) -> None:
+        """Regression: after a call, the next message had the called tool before all others."""
+        service.answer = lambda _: answer("time__now", "find_tools", *NOTES)
+        first = OwnTools(plugin, service)
+        before = first.names()
+        first.called("view_note", "{}")
+        later = OwnTools(plugin, service)
+        later.messages[:0] = [*first.messages, {"role": "assistant", "content": "It says: milk."}]
+        assert later.names() == before
 
     def test_what_the_chat_used_stays_where_it_is(self, plugin: ModuleType, service: Service) -> None:
         service.answer = lambda _: answer("time__now", "find_tools", *NOTES)
@@ -260,7 +289,7 @@ class TestAPersonsOwnSettings:
             turn = OwnTools(plugin, service, status=True)
             turn.user = {**USER, "valves": valves}
             assert turn.names() == [*OURS, "weather", *BUILTINS]
-            assert [status["data"]["description"] for status in turn.statuses] == [plugin.STATUS["en"][2]]
+            assert [status["data"]["description"] for status in turn.statuses] == [plugin.STATUS["en"].switched_off]
             turn.called("time__now", "{}")
             turn.names()
             assert len(turn.statuses) == 1, "once a message"
@@ -351,10 +380,11 @@ class TestAPersonsOwnSettings:
             plugin.STATUS
         )
         for language, lines in plugin.STATUS.items():
-            assert len(set(lines)) == 5, language
+            assert len(set(lines)) == len(lines), language
             assert all(lines), language
-            assert set(re.findall(r"{(\w+)}", lines[0])) == {"shown", "all"}, language
-            assert not any("{" in line for line in lines[1:]), language
+            places = {"some_tools": {"shown", "all"}, "failed": {"error"}}
+            for name, line in lines._asdict().items():
+                assert set(re.findall(r"{(\w+)}", line)) == places.get(name, set()), (language, name)
         assert {language for language, _ in plugin.SCRIPTS} <= plugin.STATUS.keys()
 
     def test_the_settings_can_be_edited_in_the_form(self, plugin: ModuleType) -> None:

@@ -209,6 +209,90 @@ class TestRequest:
         turn.called("git__log", "[]")
         assert turn.names() == [*OTHERS, "find_tools", "git__diff", "git__log"], "in the same order"
 
+    def test_what_was_found_joins_the_chats_tools(self, plugin: ModuleType, service: Service) -> None:
+        """Regression: what the model found but didn't call was gone with the next message."""
+        service.answer = lambda _: selection("find_tools")
+        turn = Turn(plugin, service)
+        turn.names()
+        found = {"tools": [{"name": "git__diff"}, {"name": "git__log"}, {"name": "not__here"}]}
+        turn.called("find_tools", found)
+        turn.names()
+        assert "disclose" not in service.questions[0]
+        assert service.questions[1]["disclose"] == ["git__diff", "git__log"]
+
+    @pytest.mark.parametrize(("one", "other"), [("127.0.0.1", "localhost"), ("127.0.0.1", "127.0.0.1")])
+    def test_two_copies_of_the_filter_share_a_turn(
+        self, plugin: ModuleType, service: Service, open_webui: OpenWebUI, one: str, other: str
+    ) -> None:
+        """Regression: two copies with different spellings of the address hid from each other what the model found."""
+        open_webui.connect("server:sieve", service.url)
+        service.answer = lambda _: selection("find_tools")
+        turn = Turn(plugin, service, url=service.url.replace("127.0.0.1", one), connections="")
+        copy_of_it = plugin.Filter()
+        url = service.url.replace("127.0.0.1", other)
+        copy_of_it.valves = plugin.Filter.Valves(url=url, narrow="ours", timeout=5)
+
+        async def both() -> list[str]:
+            await turn.model_call()
+            body = await copy_of_it.request(body=turn.sent, __user__=USER, __metadata__=turn.metadata)
+            return [tool["function"]["name"] for tool in body["tools"]]
+
+        assert asyncio.run(both()) == [*OTHERS, "find_tools"]
+        turn.body["tools"] = turn.sent["tools"]
+        turn.called("find_tools", {"tools": [{"name": "git__diff"}]})
+        assert asyncio.run(both()) == [*OTHERS, "find_tools", "git__diff"]
+
+    def test_a_channel_has_its_thread_before_the_message(self, plugin: ModuleType, service: Service) -> None:
+        """Regression: in channels, a follow-up had nothing before it, because the thread is in the system prompt."""
+        said = [
+            "U: helpers needed",
+            "U: helper what time is it in Tokyo?",
+            "helper: It is noon.\n\nMore: 12:00",
+            "U: helper, and in Paris?",
+        ]
+        thread = "\n\n".join(said)
+        prompt = (
+            "You are helper, participating in a threaded conversation. Be concise and conversational.Here's the thread "
+            f"history:\n\n\n{thread}\n\n\nContinue the conversation naturally as helper, addressing …"
+        )
+        turn = Turn(plugin, service, said[-1])
+        turn.metadata["chat_id"] = "channel:1"
+        turn.messages[:] = [{"role": "system", "content": prompt}, {"role": "user", "content": said[-1]}]
+        turn.names()
+        assert "chat_id" not in service.questions[0]
+        assert [(one["role"], one["content"]) for one in service.questions[0]["messages"]] == [
+            ("user", "helpers needed"),
+            ("user", "what time is it in Tokyo?"),
+            ("assistant", "It is noon.\n\nMore: 12:00"),
+            ("user", "and in Paris?"),
+        ]
+        turn.metadata["chat_id"] = "chat-1"
+        turn.names()
+        assert service.questions[1]["messages"] == [{"role": "user", "content": said[-1]}]
+
+    @pytest.mark.parametrize("prompt", ["", "You are helper, participating in a threaded conversation. Be concise."])
+    def test_a_channel_without_a_thread(self, plugin: ModuleType, service: Service, prompt: str) -> None:
+        turn = Turn(plugin, service, "U: hello")
+        turn.metadata["chat_id"] = "channel:1"
+        turn.messages.insert(0, {"role": "system", "content": prompt})
+        turn.names()
+        assert service.questions[0]["messages"] == [{"role": "user", "content": "U: hello"}]
+
+    def test_a_long_thread_is_cut(self, plugin: ModuleType, service: Service) -> None:
+        thread = "\n\n".join(f"U: number {number} {'x' * 5000}" for number in range(50))
+        prompt = (
+            f"You are m, participating in a threaded conversation. Here's the thread history:\n\n\n{thread}\n\n\n"
+            "Continue the conversation naturally as m, …"
+        )
+        turn = Turn(plugin, service, "U: hello")
+        turn.metadata["chat_id"] = "channel:1"
+        turn.messages.insert(0, {"role": "system", "content": prompt})
+        turn.names()
+        messages = service.questions[0]["messages"]
+        assert len(messages) == 13
+        assert messages[0]["content"].startswith("number 38 ")
+        assert all(len(message["content"]) < 1600 for message in messages)
+
     def test_what_another_filter_took_away_stays_away(self, plugin: ModuleType, service: Service) -> None:
         service.answer = lambda _: selection("files__read", "find_tools")
         turn = Turn(plugin, service, always_keep="files__*")
@@ -637,6 +721,36 @@ class TestWhenSomethingFails:
             private in caplog.text for private in ("secret-key", "private words", "u@example.com", service.url)
         )
         assert service.paths == ["/v1/filter"], "a redirect is not followed: the key would go along"
+
+    @pytest.mark.parametrize(
+        ("reply", "error"),
+        [
+            ((401, {}), "HTTP 401 (is the valve 'key' right?)"),
+            ((429, {}), "HTTP 429"),
+            ((302, b""), "HTTP 302"),
+            (b"<html>", "the answer is not JSON"),
+        ],
+    )
+    def test_the_status_line_says_why(self, plugin: ModuleType, service: Service, reply: Any, error: str) -> None:
+        """Regression: if the service refused, the model got all tools and no line said so."""
+        service.answer = lambda _: reply
+        turn = Turn(plugin, service, status=True)
+        turn.names()
+        turn.called("time__now", "{}")
+        turn.names()
+        assert [status["data"]["description"] for status in turn.statuses] == [
+            f"Toolsieve isn't selecting tools: {error}"
+        ]
+        turn.metadata["variables"] = {"{{USER_LANGUAGE}}": "de-DE"}
+        turn.messages.append({"role": "user", "content": "und jetzt?"})
+        turn.names()
+        assert turn.statuses[-1]["data"]["description"] == f"Toolsieve wählt keine Werkzeuge aus: {error}"
+
+    def test_an_address_needs_a_scheme(self, plugin: ModuleType, service: Service) -> None:
+        turn = Turn(plugin, service, url=service.url.removeprefix("http://"), status=True)
+        assert turn.names() == [*OURS, *OTHERS]
+        told = ["Toolsieve isn't selecting tools: the valve 'url' doesn't begin with http:// or https://"]
+        assert [status["data"]["description"] for status in turn.statuses] == told
 
     def test_down(self, plugin: ModuleType, service: Service) -> None:
         service.stop()

@@ -597,9 +597,9 @@ class TestUnmatched:
         again.names()
         assert wire.questions == []
         assert len(caplog.records) == 1, "once, and not by each message"
-        assert "the valve 'url' names no tool server of Open WebUI" in caplog.text
+        assert "the valve 'url' matches no tool server of Open WebUI" in caplog.text
         assert """'connections' to {"server:sieve": "/"}""" in caplog.text
-        told = ["Toolsieve narrows nothing: its valve 'url' names no tool server of Open WebUI"]
+        told = ["Toolsieve isn't selecting tools: the valve 'url' matches no tool server"]
         for one in (turn, again):
             assert [status["data"]["description"] for status in one.statuses] == told
 
@@ -609,7 +609,7 @@ class TestUnmatched:
         open_webui.connect("server:sieve", f"http://host.docker.internal:{wire.port}")
         turn = self.turn(plugin, wire, connections={"server:seive": "/"})
         assert turn.names() == [*OURS, *OTHERS]
-        assert "the valve 'connections' names no tool server" in caplog.text
+        assert "the valve 'connections' matches no tool server" in caplog.text
         # The settings are correct now.
         right = next_turn(turn, plugin, wire, connections={"server:sieve": "/"})
         assert right.names() == [*OTHERS, "time__now"]
@@ -634,7 +634,7 @@ class TestUnmatched:
         turn = self.turn(plugin, wire, connections="{'server:sieve': '/'}")
         assert turn.names() == [*OURS, *OTHERS]
         told = [status["data"]["description"] for status in turn.statuses]
-        assert told == ["Toolsieve narrows nothing: the valve 'connections' is not JSON"]
+        assert told == ["Toolsieve isn't selecting tools: the valve 'connections' is not JSON"]
 
     def test_tools_that_open_webui_could_not_read_are_reported(
         self, plugin: ModuleType, wire: Wire, open_webui: OpenWebUI
@@ -645,6 +645,20 @@ class TestUnmatched:
         turn.body["tools"] = definitions("weather")
         assert turn.names() == ["weather"]
         assert [status["data"]["description"] for status in turn.statuses] == ["Toolsieve's tools are not available"]
+
+    @pytest.mark.parametrize(("address", "missing"), [("", 0), ("/toolsets/mail", 0), ("http://other.example", 1)])
+    def test_tools_of_a_users_own_connection_are_not_missing(
+        self, plugin: ModuleType, wire: Wire, open_webui: OpenWebUI, address: str, missing: int
+    ) -> None:
+        """Regression: functions of a user's own connection to the service replaced the others, which seemed missing."""
+        open_webui.connect("server:sieve", wire.url)
+        turn = self.turn(plugin, wire)
+        server = {"url": address if "://" in address else wire.url + address, "path": "/openapi.json"}
+        direct = {"spec": {"name": "time__now"}, "direct": True, "server": server}
+        turn.metadata |= {"tools": {"time__now": direct}, "tool_ids": ["server:sieve"]}
+        turn.body["tools"] = definitions("time__now")
+        assert turn.names() == ["time__now"]
+        assert len(turn.statuses) == missing
 
     def test_functions_of_an_mcp_connection_are_not_missing(
         self, plugin: ModuleType, wire: Wire, open_webui: OpenWebUI

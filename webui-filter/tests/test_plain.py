@@ -136,6 +136,21 @@ class TestConnections:
     def test_told_apart_by_address(self, plugin: ModuleType, url: str, service: str, path: str | None) -> None:
         assert plugin.path_below(url, service) == path
 
+    @pytest.mark.parametrize(
+        ("one", "other", "same"),
+        [
+            ("http://localhost:8000/", " http://127.0.0.1:8000", True),
+            ("http://[::1]:8000", "http://0.0.0.0:8000", True),
+            ("http://Sieve/a", "http://sieve:80/a/", True),
+            ("http://sieve:8000", "https://sieve:8000", False),
+            ("http://sieve:8000", "http://sieve:8001", False),
+            ("http://sieve/a", "http://sieve/b", False),
+            ("http://sieve:port", "http://sieve", False),
+        ],
+    )
+    def test_spellings_of_an_address(self, plugin: ModuleType, one: str, other: str, same: bool) -> None:  # noqa: FBT001
+        assert (plugin.service_address(one) == plugin.service_address(other)) is same
+
     def test_found_among_those_configured(self, plugin: ModuleType) -> None:
         configured = [
             {"url": "http://weather:80", "path": "openapi.json", "info": {"id": "weather"}},

@@ -59,8 +59,8 @@ struct FilterBody {
     /// request, send it together with the names. In later requests, send it instead of the names. Definitions are not
     /// cached, so send them in every request.
     offer: Option<String>,
-    /// Names that the model found with the meta-tools. The response then also contains definitions of these tools and
-    /// of the chat's earlier tools, unless the request already offers them.
+    /// Names that the model found with the meta-tools. These tools join the chat's tools. The response then also
+    /// contains definitions of these tools and of the chat's earlier tools, unless the request already offers them.
     disclose: Option<Vec<String>>,
     /// Names in `tools` that must stay if the caller may use them: tools that the chat called before the first turn in
     /// `messages`, and tools that an administrator always keeps.

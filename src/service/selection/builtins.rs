@@ -45,8 +45,10 @@ impl BuiltinTexts {
         let turns: Vec<(Role, &str)> = request.turns.iter().map(|turn| (turn.role, turn.text.as_str())).collect();
         let whole = |text: &str| Some(QueryPlan::new(text).whole().to_owned()).filter(|text| !text.is_empty());
         let mut message = QueryPlan::of_conversation(&turns).texts().to_vec();
-        let of_user = turns.iter().rev().filter(|(role, text)| *role == Role::User && !text.trim().is_empty());
-        let mut earlier: Vec<String> = of_user.skip(1).take(EARLIER).filter_map(|(_, text)| whole(text)).collect();
+        let of_user = turns.iter().enumerate().rev().filter(|(_, (role, text))| *role == Role::User && !text.trim().is_empty());
+        // As they were judged when they were the last message, so that their families stay.
+        let texts = |(at, _): (usize, _)| QueryPlan::of_conversation(&turns[..=at]).texts().to_vec();
+        let mut earlier: Vec<String> = of_user.skip(1).take(EARLIER).flat_map(texts).collect();
         // "Thanks!" needs nothing itself, whatever the turn before it was about.
         if message.first().is_some_and(|text| courtesy(text) == Some(Courtesy::Courtesy)) {
             earlier.append(&mut message);
@@ -102,5 +104,17 @@ mod tests {
         assert!(thanks.message.is_empty() && thanks.earlier[0].contains("calendar"), "{:?}", thanks.message);
         assert!(texts("move it to 4").message[1].contains("calendar"));
         assert!(!texts("yes, thanks").message.is_empty(), "may answer a question");
+    }
+
+    /// Regression test: a family that only a part of a message needed left with the next message.
+    #[test]
+    fn earlier_messages_are_judged_as_they_were() {
+        let of_user = |text: &str| Turn { role: Role::User, text: text.to_owned(), called: Vec::new() };
+        let said = [of_user("What time is it in Tokyo, and what's on my calendar today?"), of_user("and tomorrow?")];
+        let before = |count: usize| BuiltinTexts::of(&SelectRequest { turns: said[..count].to_vec(), ..SelectRequest::default() }).message;
+        let turns = [said.to_vec(), vec![of_user("List the files in the project folder.")]].concat();
+        let earlier = BuiltinTexts::of(&SelectRequest { turns, ..SelectRequest::default() }).earlier;
+        assert!(before(1).len() > 1 && before(2).len() > 1, "parts and context");
+        assert_eq!(earlier, [before(2), before(1)].concat());
     }
 }

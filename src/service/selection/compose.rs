@@ -50,7 +50,7 @@ impl<'a> Composition<'a> {
         }
     }
 
-    /// Adds the chat's set, including the new tools. `found` contains tools that the model found and that are not offered.
+    /// Adds the chat's set, including the new tools. `found` contains tools that the model found.
     pub(super) fn add_chat(&mut self, set: &ChatSet, chosen: &Chosen, found: &[ToolId]) {
         let Message { view: View { catalog, .. }, offer, .. } = self.message;
         for entry in set.tools() {
@@ -70,6 +70,7 @@ impl<'a> Composition<'a> {
                 (Some(&rank), _) => chosen.reason(rank, Some(position)),
                 (None, Some(reason)) => reason.clone(),
                 (None, None) if entry.called => Reason::Called,
+                (None, None) if found.contains(&entry.tool) => Reason::Found,
                 (None, None) => Reason::OfferedBefore,
             };
             self.tools.push(Selected { score: chosen.scores.get(&position).copied(), reason, ..Selected::named(tool) });

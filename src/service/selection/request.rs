@@ -35,8 +35,8 @@ pub struct SelectRequest {
     pub connections: IndexMap<String, String>,
     pub tool_ids: Option<Vec<String>>,
     pub offered: Option<Arc<[Offered]>>,
-    /// Published names of tools that the model found. If set, the response contains definitions of the chat's tools that are not
-    /// offered.
+    /// Published names of tools that the model found, and that join the chat's tools. If set, the response contains definitions of the
+    /// chat's tools that are not offered.
     pub disclose: Option<Vec<String>>,
     /// Published names to keep, if the caller may use them.
     pub keep: Vec<String>,

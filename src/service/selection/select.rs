@@ -10,7 +10,7 @@ use uuid::Uuid;
 use crate::domain::access::principal::{Principal, PrincipalKind};
 use crate::domain::access::switches::UserSwitch;
 use crate::domain::catalog::catalog::Catalog;
-use crate::domain::catalog::tool::ToolId;
+use crate::domain::catalog::tool::{Tool, ToolId};
 use crate::domain::publishing::meta_tools::MetaTool;
 use crate::domain::records::conversation::Conversation;
 use crate::domain::selection::builtins::{Families, Family};
@@ -409,10 +409,11 @@ fn called<'a>(names: impl Iterator<Item = &'a str>, offer: &Offer, view: &View) 
     called.collect()
 }
 
-/// Tools that the model found and that are not offered, but that an offered meta-tool can run for this caller.
+/// Tools that the model found, and that are offered or that an offered meta-tool can run for this caller.
 fn found(message: &Message<'_>) -> Vec<ToolId> {
     let Message { request, view, offer, .. } = *message;
     let named = request.disclose.iter().flatten().filter_map(|name| view.operation(name));
-    let hidden = named.filter(|tool| offer.position(&tool.id, &view.catalog).is_none());
-    hidden.filter(|tool| offer.disclose(tool, &view.visibility.assigned).is_some()).map(|tool| tool.id.clone()).collect()
+    let is_within_reach =
+        |tool: &&Arc<Tool>| offer.position(&tool.id, &view.catalog).is_some() || offer.disclose(tool, &view.visibility.assigned).is_some();
+    named.filter(is_within_reach).map(|tool| tool.id.clone()).collect()
 }
