@@ -241,7 +241,7 @@ mod tests {
     }
 
     async fn read(response: HttpResponse) -> (String, String) {
-        let kind = response.headers()[CONTENT_TYPE].to_str().unwrap().to_owned();
+        let kind = response.headers().get(CONTENT_TYPE).unwrap().to_str().unwrap().to_owned();
         let body = to_bytes(response.into_body()).await.unwrap();
         (kind, String::from_utf8(body.to_vec()).unwrap())
     }
