@@ -3,6 +3,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -14,14 +15,14 @@ use actix_web::{FromRequest, HttpMessage, HttpRequest, web};
 use futures::StreamExt as _;
 use tokio::time::{Instant, timeout_at};
 
-use crate::domain::text::json::mended_surrogates;
+use crate::domain::text::json::{mended_surrogates, tree_bytes};
 use crate::http::problem::{Code, Problem};
 use crate::http::state::State;
 
 /// Minimum speed of a body, in bytes per second. Once the base time has passed, slower bodies are rejected.
 const SLOWEST: u64 = 16 << 10;
-/// Maximum size of a small body. A quarter of the memory budget is reserved for small bodies, because nearly every call
-/// is small.
+/// Maximum size of a small body, including its parsed values. A quarter of the memory budget is reserved for small bodies,
+/// because nearly every call is small.
 const SMALL: usize = 64 << 10;
 /// `Retry-After` if there is no memory for a body, in seconds.
 const RETRY_AFTER: u64 = 2;
@@ -46,7 +47,7 @@ impl FromRequest for Body {
         Box::pin(async move {
             let state = state.ok_or_else(|| Problem::new(Code::Internal, "The service is not set up."))?;
             let (bytes, held) = state.bodies.read(length(request.headers()), &mut payload).await?;
-            request.extensions_mut().insert(held);
+            request.extensions_mut().insert(Rc::new(held));
             Ok(Self::read(bytes))
         })
     }
@@ -79,11 +80,12 @@ struct Budget {
     held_large: AtomicUsize,
 }
 
-/// The memory that a body occupies until its request has been answered.
+/// The memory that a body occupies until its request has been answered: its bytes, and about as much as its values take when they
+/// are parsed. A body of many small values is parsed to a hundred times its size. An `Rc` of this is attached to the request.
 pub(crate) struct Held {
     budget: Arc<Budget>,
     bytes: usize,
-    /// Whether the body counts as large, because its announced or received size exceeds [`SMALL`].
+    /// Whether the body counts as large, because its announced size or the memory that it occupies exceeds [`SMALL`].
     is_large: bool,
 }
 
@@ -115,14 +117,17 @@ impl Bodies {
             let Ok(next) = timeout_at(began + self.patience + earned, payload.next()).await else {
                 return Err(Problem::new(Code::BodyTooSlow, "Send the body without pauses, right after the head."));
             };
-            let Some(chunk) = next else { return Ok((parts.joined(), held)) };
+            let Some(chunk) = next else {
+                let bytes = parts.joined();
+                held.parse(tree_bytes(&bytes))?;
+                return Ok((bytes, held));
+            };
             let chunk = chunk.map_err(|_| Problem::new(Code::NotJson, "The body could not be read to its end."))?;
             if held.bytes + chunk.len() > self.limit {
                 return Err(self.too_large());
             }
             if !held.grow(chunk.len()) {
-                let detail = format!("The service is receiving as much as it can hold. Try again in {RETRY_AFTER} s.");
-                return Err(Problem { retry_after: Some(RETRY_AFTER), ..Problem::new(Code::Overloaded, detail) });
+                return Err(overloaded());
             }
             parts.add(chunk, length);
         }
@@ -133,7 +138,28 @@ impl Bodies {
     }
 }
 
+fn overloaded() -> Problem {
+    let detail = format!("The service is receiving as much as it can hold. Try again in {RETRY_AFTER} s.");
+    Problem { retry_after: Some(RETRY_AFTER), ..Problem::new(Code::Overloaded, detail) }
+}
+
 impl Held {
+    /// Reserves memory for the body's values.
+    ///
+    /// # Errors
+    /// `Code::BodyTooLarge` if a single body may not take so much, and `Code::Overloaded` if it is not free now.
+    fn parse(&mut self, values: usize) -> Result<(), Problem> {
+        let (needed, most) = (self.bytes + values, self.budget.most_large);
+        if needed > most {
+            let detail = format!(
+                "The values in the body would take about {needed} bytes of memory, and a body may take {most} (three quarters of \
+                 http.max_bodies_bytes). Send fewer lists, objects and numbers in one request, or write them as text."
+            );
+            return Err(Problem::new(Code::BodyTooLarge, detail));
+        }
+        if self.grow(values) { Ok(()) } else { Err(overloaded()) }
+    }
+
     /// Reserves memory for more bytes of a body. Returns whether the budget allows it.
     fn grow(&mut self, bytes: usize) -> bool {
         let budget = &self.budget;
@@ -264,6 +290,39 @@ mod tests {
         static LARGE: [u8; 96 << 10] = [b'a'; 96 << 10];
         let bodies = Bodies::new(LARGE.len(), Duration::from_secs(1), LARGE.len());
         assert!(read(&bodies, &[&LARGE[..]], Some(LARGE.len())).await.is_ok());
+    }
+
+    /// Regression: 4 MiB of `[0],[0],…` occupied 4 MiB of the budget, and hundreds of the process's memory.
+    #[tokio::test]
+    async fn values_count_with_the_memory_that_they_take_when_they_are_parsed() {
+        let bodies = Bodies::new(4 << 20, Duration::from_secs(1), 128 << 20);
+        let body = |item: &str, count: usize| -> &'static [u8] {
+            let text = format!("{{\"a\":[{}]}}", vec![item; count].join(","));
+            assert!(text.len() <= 4 << 20);
+            text.leak().as_bytes()
+        };
+        let lists = body("[0]", 1_000_000);
+        for (parts, length) in [(&[lists][..], Some(lists.len())), (&[lists], None), (&[&lists[..70_000], &lists[70_000..]], None)] {
+            let refused = read(&bodies, parts, length).await.err().unwrap();
+            assert_eq!((refused.code, bodies.held()), (Code::BodyTooLarge, 0));
+            assert!(refused.detail.contains("http.max_bodies_bytes"), "{}", refused.detail);
+        }
+        // What programs send in earnest passes.
+        let long_chat = body(&format!("{{\"role\":\"user\",\"content\":\"{}\"}}", "[a], {b} ".repeat(10_000)), 40);
+        let definition = r#"{"name":"a","description":"what the tool does, in a sentence","parameters":{"type":"object"}}"#;
+        for large in [body("1234567", 100_000), body("0.12345678", 350_000), long_chat, body(definition, 40_000)] {
+            let (bytes, held) = read(&bodies, &[large], None).await.unwrap();
+            assert!(bodies.held() > bytes.len());
+            drop(held);
+        }
+        let half = body("[0]", 150_000);
+        let first = read(&bodies, &[half], None).await.unwrap();
+        let refused = read(&bodies, &[half], None).await.err().unwrap();
+        assert_eq!((refused.code, refused.retry_after.is_some()), (Code::Overloaded, true));
+        assert!(read(&bodies, &[br#"{"a": [1, 2, {"b": "c"}]}"#], None).await.is_ok(), "small ones have their share");
+        drop(first);
+        assert_eq!((bodies.held(), bodies.budget.held_large.load(Ordering::Relaxed)), (0, 0));
+        assert!(read(&bodies, &[half], None).await.is_ok());
     }
 
     #[tokio::test]

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use actix_web::body::MessageBody;
-use actix_web::dev::{Payload, ServiceRequest, ServiceResponse};
+use actix_web::body::{EitherBody, MessageBody};
+use actix_web::dev::{Payload, ResponseHead, ServiceRequest, ServiceResponse};
 use actix_web::http::header::{self, HeaderMap, HeaderValue};
 use actix_web::http::{ConnectionType, Method, StatusCode, Uri};
 use actix_web::middleware::Next;
@@ -30,7 +30,7 @@ use crate::http::console::{CONSOLE, LOGIN};
 use crate::http::meter::{Known, Refused};
 use crate::http::methods::head_as_get;
 use crate::http::origin::Standing;
-use crate::http::person::{self, MAX_BYTES};
+use crate::http::person::{self, MAX_BYTES, NamesUser};
 use crate::http::place;
 use crate::http::problem::{Code, Problem, whole_seconds};
 use crate::http::state::State;
@@ -93,8 +93,8 @@ const CONSOLE_FORM_BYTES: usize = 64 * 1024;
 /// How long responses are delayed for an address that has sent too many wrong keys.
 const GUESSING: Duration = Duration::from_millis(250);
 
-/// Marks a request with a wrong key from an address that has already sent too many.
-struct Guess;
+/// Marks a request with a wrong key from an address that has already sent too many. The response is delayed and ends the connection.
+pub(super) struct Guess;
 
 /// Admits or rejects a request, before routing and before any byte of its body is read.
 pub(crate) async fn admit(
@@ -113,24 +113,14 @@ pub(crate) async fn admit(
         take_path(&mut request, path);
     }
     let decided = let_in(&state, &request, &whole_path, matches!(below, Some((AddressPrefix::Session(_), _))));
-    let is_guess = request.extensions().contains::<Guess>();
+    // Taken away, because afterwards the mark is one of the console, which checks keys too.
+    let is_guess = request.extensions_mut().remove::<Guess>().is_some();
     if is_guess {
         sleep(GUESSING).await;
     }
     let principal = match decided {
         Ok(principal) => principal,
-        Err(problem) => {
-            request.extensions_mut().insert(Refused);
-            let mut response = without_basic(problem.error_response(), request.method());
-            if is_guess {
-                // The next attempt must then open a new connection.
-                response.head_mut().set_connection_type(ConnectionType::Close);
-                if let Some(connection) = request.conn_data::<Arc<Connection>>() {
-                    connection.end_after_answer();
-                }
-            }
-            return Ok(request.into_response(response).map_into_right_body());
-        }
+        Err(problem) => return Ok(refuse(request, &problem, is_guess).map_into_right_body()),
     };
     let entered = match below {
         // On the heap, so that requests to other addresses stay small.
@@ -176,15 +166,43 @@ pub(crate) async fn admit(
     if let Some(traced) = traced {
         traced.finish(&result);
     }
-    let response = result?;
-    // The framework's own 404 and 405 responses have no body, so they get an error document.
+    let mut response = result?;
+    let is_guess = response.request().extensions_mut().remove::<Guess>().is_some();
+    if is_guess {
+        sleep(GUESSING).await;
+        let request = response.request().clone();
+        end_connection(&request, response.response_mut().head_mut());
+    }
+    Ok(with_error_document(&state, response))
+}
+
+/// The response to a request that is not admitted.
+fn refuse(request: ServiceRequest, problem: &Problem, is_guess: bool) -> ServiceResponse {
+    request.extensions_mut().insert(Refused);
+    let mut response = without_basic(problem.error_response(), request.method());
+    if is_guess {
+        end_connection(request.request(), response.head_mut());
+    }
+    request.into_response(response)
+}
+
+/// Closes the connection after this response, so that the next attempt must open a new one.
+fn end_connection(request: &HttpRequest, response: &mut ResponseHead) {
+    response.set_connection_type(ConnectionType::Close);
+    if let Some(connection) = request.conn_data::<Arc<Connection>>() {
+        connection.end_after_answer();
+    }
+}
+
+/// Gives the framework's own 404 and 405 responses, which have no body, an error document.
+fn with_error_document<B: MessageBody + 'static>(state: &State, response: ServiceResponse<B>) -> ServiceResponse<EitherBody<B>> {
     let code = match response.status() {
         StatusCode::NOT_FOUND => Code::NotFound,
         StatusCode::METHOD_NOT_ALLOWED => Code::MethodNotAllowed,
-        _ => return Ok(response.map_into_left_body()),
+        _ => return response.map_into_left_body(),
     };
     if response.headers().contains_key(header::CONTENT_TYPE) {
-        return Ok(response.map_into_left_body());
+        return response.map_into_left_body();
     }
     // The framework lists a method once for each route that has it, and doesn't know HEAD and OPTIONS.
     let options = if code == Code::MethodNotAllowed { state.methods.options(response.request().path()) } else { None };
@@ -193,7 +211,7 @@ pub(crate) async fn admit(
     if let Some(allow) = allow {
         problem.headers_mut().insert(header::ALLOW, allow);
     }
-    Ok(response.into_response(problem).map_into_right_body())
+    response.into_response(problem).map_into_right_body()
 }
 
 /// Determines the caller of a request from its headers. `path` is the complete path below the root.
@@ -241,7 +259,7 @@ fn let_in(state: &State, request: &ServiceRequest, path: &str, is_session: bool)
         connection.know();
     }
     if (is_page(path) || (is_console(path) && !has_session)) && *request.method() == Method::POST {
-        let too_large = || Problem::new(Code::BodyTooLarge, "The forms of this page are small, and say how long they are.");
+        let too_large = || Problem::new(Code::BodyTooLarge, "The form is too large, or Content-Length is missing.");
         let most = match path {
             SECRET_FORM => SECRET_FORM_BYTES,
             LOGIN => FORM_BYTES,
@@ -281,7 +299,7 @@ fn without_basic(mut response: HttpResponse, method: &Method) -> HttpResponse {
 
 fn too_many_wrong_keys(retry_after: Duration) -> Problem {
     let seconds = whole_seconds(retry_after);
-    let detail = format!("Too many wrong keys came from this address. Try again in {seconds} s, or with a right key at once.");
+    let detail = format!("Too many wrong keys came from this address. Try again in {seconds} s, or immediately with a valid key.");
     Problem { retry_after: Some(seconds), ..Problem::new(Code::RateLimited, detail) }
 }
 
@@ -396,6 +414,11 @@ impl Admission {
             PrincipalKind::Anyone => !matches!(self.access, Access::Mcpo { .. }),
             _ => true,
         }
+    }
+
+    /// How far servers may believe the headers in which this caller names a user.
+    pub(crate) fn names_user(&self, principal: &Principal) -> NamesUser {
+        self.access.names_user(principal.kind, self.user_jwt_secret.is_some())
     }
 
     /// The user on whose behalf a trusted caller makes the request.
@@ -525,6 +548,17 @@ fn by_configuration(access: &Access, given: Option<(Scheme, String)>, credential
 }
 
 impl Access {
+    /// How far a caller of this kind is believed, if users are signed or not. Where nobody needs a key of their own, as in mcpo, the
+    /// servers' owner decides with `client_header_forwarding` alone.
+    fn names_user(&self, kind: PrincipalKind, are_signed: bool) -> NamesUser {
+        match kind {
+            PrincipalKind::User if are_signed => NamesUser::Signed,
+            PrincipalKind::User | PrincipalKind::Anyone => NamesUser::Freely,
+            PrincipalKind::ServiceKey if matches!(self, Self::Mcpo { .. }) => NamesUser::Freely,
+            PrincipalKind::ServiceKey | PrincipalKind::AdminKey | PrincipalKind::ApiKey | PrincipalKind::Nobody => NamesUser::Never,
+        }
+    }
+
     fn is_key(&self, given: &str) -> bool {
         match self {
             Self::Key(Some(key)) | Self::Mcpo { key, .. } => is_same(given, key),
@@ -621,6 +655,7 @@ mod tests {
 
     use super::{Access, Refusal, RequestCredentials, Scheme, by_configuration, credential, is_local_host, is_public};
     use crate::domain::access::principal::PrincipalKind;
+    use crate::http::person::{NamesUser, unproved};
 
     fn reading(headers: &HeaderMap) -> RequestCredentials<'_> {
         RequestCredentials { headers, reads_document: true, takes_basic: true, is_own: true }
@@ -694,6 +729,23 @@ mod tests {
         let headers = HeaderMap::new();
         let open = by_configuration(&Access::Mcpo { key: "key".into(), strict: false }, None, &reading(&headers));
         assert_ne!(open.ok().unwrap().kind, PrincipalKind::ServiceKey, "whoever reads a document has not shown the key");
+    }
+
+    #[test]
+    fn servers_learn_of_users_only_from_who_may_name_them() {
+        let (mcpo, own) = (Access::Mcpo { key: "key".into(), strict: false }, Access::Key(Some("key".into())));
+        for (access, kind, unsigned, signed) in [
+            (&own, PrincipalKind::User, NamesUser::Freely, NamesUser::Signed),
+            (&own, PrincipalKind::ApiKey, NamesUser::Never, NamesUser::Never),
+            (&own, PrincipalKind::ServiceKey, NamesUser::Never, NamesUser::Never),
+            (&own, PrincipalKind::AdminKey, NamesUser::Never, NamesUser::Never),
+            (&mcpo, PrincipalKind::ServiceKey, NamesUser::Freely, NamesUser::Freely),
+            (&mcpo, PrincipalKind::ApiKey, NamesUser::Never, NamesUser::Never),
+            (&Access::Loopback, PrincipalKind::Anyone, NamesUser::Freely, NamesUser::Freely),
+        ] {
+            assert_eq!((access.names_user(kind, false), access.names_user(kind, true)), (unsigned, signed), "{access:?} {kind:?}");
+        }
+        assert_eq!(unproved(NamesUser::Signed).len() + 1, unproved(NamesUser::Never).len(), "groups need no signature");
     }
 
     #[test]

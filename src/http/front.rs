@@ -1,6 +1,7 @@
 //! Handles every request before routing, and every response before it is sent: connection timeouts, metrics and
 //! security headers.
 
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -55,7 +56,7 @@ pub(crate) async fn enter(request: ServiceRequest, next: Next<impl MessageBody +
         pending.note(&result);
     }
     result.map(|mut response| {
-        let was_read = response.request().extensions().contains::<Held>();
+        let was_read = response.request().extensions().contains::<Rc<Held>>();
         if has_body && !was_read {
             response.response_mut().head_mut().set_connection_type(ConnectionType::Close);
             if let Some(connection) = &connection {

@@ -22,7 +22,17 @@ const USER_ID: &str = "x-openwebui-user-id";
 const USER_EMAIL: &str = "x-openwebui-user-email";
 /// The header with the user's display name, which Open WebUI percent-encodes.
 const USER_NAME: &str = "x-openwebui-user-name";
+const USER_ROLE: &str = "x-openwebui-user-role";
 const USER_GROUPS: &str = "x-openwebui-user-groups";
+
+/// How far a caller is believed when its headers name a user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NamesUser {
+    Freely,
+    /// Only with a signature. The user's groups need none.
+    Signed,
+    Never,
+}
 
 /// Reads the user from the headers. Without a user, Open WebUI sends empty headers or none. When an administrator tests a connection
 /// there, Open WebUI sends only the connection's own headers, so groups without an id are ignored.
@@ -47,6 +57,15 @@ pub(crate) fn of_headers(headers: &HeaderMap) -> Result<Option<User>, Problem> {
 pub(crate) fn named_by(headers: &HeaderMap) -> Option<&'static str> {
     let is_given = |name: &&str| headers.get(*name).is_some_and(|value| !value.as_bytes().trim_ascii().is_empty());
     [USER_ID, USER_EMAIL, USER_NAME].into_iter().find(is_given)
+}
+
+/// The headers about a user that this caller's requests must not carry to servers.
+pub(crate) fn unproved(names_user: NamesUser) -> &'static [&'static str] {
+    match names_user {
+        NamesUser::Freely => &[],
+        NamesUser::Signed => &[USER_ID, USER_EMAIL, USER_NAME, USER_ROLE],
+        NamesUser::Never => &[USER_ID, USER_EMAIL, USER_NAME, USER_ROLE, USER_GROUPS],
+    }
 }
 
 /// Gives a user whose signed identity contains no groups those in the header.

@@ -135,3 +135,56 @@ async fn a_key_that_let_nobody_in_is_not_forwarded_either() {
     }
     assert_eq!(seen(&service).await, json!([]));
 }
+
+/// The headers about a user with which the server got a call over HTTP and over MCP.
+async fn users_at_the_server(service: &Running, key: Option<&str>, user: &[(&str, &str)]) -> [Value; 2] {
+    let with_user = |mut request: RequestBuilder| {
+        for (name, value) in user {
+            request = request.header(*name, *value);
+        }
+        match key {
+            Some(key) => request.bearer_auth(key),
+            None => request,
+        }
+    };
+    let over_http = with_user(service.client.post(format!("{}/http/request_headers", service.url)).json(&json!({})));
+    let [over_mcp, _] = messages(service, "/mcp", "tools/call", &json!({"name": "http__request_headers", "arguments": {}}));
+    let seen =
+        [over_http.send().await.unwrap().json::<Value>().await.unwrap(), result(with_user(over_mcp)).await["structuredContent"].clone()];
+    seen.map(|seen| {
+        assert!(seen["host"].is_string(), "{seen}");
+        let about_users = seen.as_object().unwrap().iter().filter(|(name, _)| name.starts_with("x-openwebui-user-"));
+        about_users.map(|(name, value)| (name.trim_start_matches("x-openwebui-user-").to_owned(), value.clone())).collect()
+    })
+}
+
+/// A server believes this service. So any key could have made itself the administrator of the server behind.
+#[tokio::test(flavor = "multi_thread")]
+async fn only_who_may_name_a_user_names_one_to_a_server() {
+    const USER: [(&str, &str); 5] = [
+        ("X-OpenWebUI-User-Id", "boss"),
+        ("X-OpenWebUI-User-Email", "boss@example.org"),
+        ("X-OpenWebUI-User-Name", "Boss"),
+        ("X-OpenWebUI-User-Role", "admin"),
+        ("X-OpenWebUI-User-Groups", "staff"),
+    ];
+    let everything = json!({"id": "boss", "email": "boss@example.org", "name": "Boss", "role": "admin", "groups": "staff"});
+    let server = HttpServer::start(&["headers"]);
+    let url = format!("http://127.0.0.1:{}/mcp", server.port);
+    let entry = |rules: Value| json!({"http": {"type": "http", "url": url, "client_header_forwarding": rules}});
+    for rules in [json!({"enabled": true}), json!({"enabled": true, "whitelist": ["x-openwebui-*"]})] {
+        let environment = vec![("TOOLSIEVE_ADMIN_KEY", ADMIN)];
+        let service = Start { servers: entry(rules.clone()), key: Some(KEY), environment, ..Start::default() }.start().await;
+        service.settled().await;
+        let (_, limited) = create(&service, json!({"name": "ci", "servers": ["http"]})).await;
+        let (_, trusted) = create(&service, json!({"name": "chat", "trusted": true})).await;
+        for key in [KEY, ADMIN, &limited] {
+            assert_eq!(users_at_the_server(&service, Some(key), &USER).await, [json!({}), json!({})], "{rules}");
+        }
+        let groups_alone = users_at_the_server(&service, Some(&trusted), &USER[4..]).await;
+        assert_eq!(groups_alone, [json!({}), json!({})], "a key without a user acts for itself");
+        assert_eq!(users_at_the_server(&service, Some(&trusted), &USER).await, [everything.clone(), everything.clone()]);
+    }
+    let open = Running::on(entry(json!({"enabled": true}))).await;
+    assert_eq!(users_at_the_server(&open, None, &USER).await, [everything.clone(), everything]);
+}

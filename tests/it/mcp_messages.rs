@@ -85,14 +85,27 @@ async fn headers_that_repeat_arguments_are_held_against_what_was_written() {
     std::fs::write(&file, json!([{"name": "ask", "inputSchema": schema}]).to_string()).unwrap();
     let service = Running::on(json!({"one": {"command": example("test-replay-server"), "args": [file]}})).await;
     let [_, call] = calls("one__ask", r#"{"count": 12345678901234567890123}"#);
-    for (count, status) in
-        [("12345678901234567890123", StatusCode::OK), ("12345678901234567890124", StatusCode::BAD_REQUEST), ("3", StatusCode::BAD_REQUEST)]
-    {
-        let request = service.request(Method::POST, "/mcp").header("accept", BOTH).header("content-type", "application/json");
-        let request =
-            request.header("mcp-protocol-version", "2026-07-28").header("mcp-method", "tools/call").header("mcp-name", "one__ask");
-        let answered = request.header("mcp-param-count", count).body(call.clone()).send().await.unwrap();
-        assert_eq!(answered.status(), status, "{count}");
+    for (path, without) in [
+        ("/mcp", StatusCode::BAD_REQUEST),
+        ("/mcp?mode=full", StatusCode::BAD_REQUEST),
+        // Regression: clients can't know of a header if their list doesn't contain the tool's parameters.
+        ("/mcp?mode=lazy", StatusCode::OK),
+        ("/mcp?mode=dynamic", StatusCode::OK),
+        ("/mcp?mode=meta", StatusCode::OK),
+    ] {
+        for (count, status) in [
+            (Some("12345678901234567890123"), StatusCode::OK),
+            (Some("12345678901234567890124"), StatusCode::BAD_REQUEST),
+            (Some("3"), StatusCode::BAD_REQUEST),
+            (None, without),
+        ] {
+            let request = service.request(Method::POST, path).header("accept", BOTH).header("content-type", "application/json");
+            let request =
+                request.header("mcp-protocol-version", "2026-07-28").header("mcp-method", "tools/call").header("mcp-name", "one__ask");
+            let request = count.into_iter().fold(request, |request, count| request.header("mcp-param-count", count));
+            let answered = request.body(call.clone()).send().await.unwrap();
+            assert_eq!(answered.status(), status, "{path} {count:?}");
+        }
     }
     // A client on standard streams knows nothing of headers; the bridge writes them for it.
     let mut bridge = Bridge::start(&format!("{}/mcp", service.url), None);

@@ -174,15 +174,17 @@ async fn arguments_that_go_into_headers_do() {
     std::fs::write(&file, tools.to_string()).unwrap();
     let server = json!({"command": example("test-replay-server"), "args": [file]});
     let service = Running::on(json!({"one": server})).await;
-    let mut bridge = Bridge::start(&format!("{}/mcp", service.url), None);
-    for (number, region) in [(1, "eu"), (2, "São Paulo")] {
-        let call = json!({"name": "one__ask", "arguments": {"region": region}, "_meta": newer_era()});
-        bridge.send(&request(number, "tools/call", &call)).await;
-        let answer = bridge.next().await;
-        assert!(
-            answer["id"] == number && answer["result"]["content"][0]["text"].as_str().is_some_and(|text| text.contains(region)),
-            "{answer}"
-        );
+    for path in ["/mcp", "/mcp?mode=lazy"] {
+        let mut bridge = Bridge::start(&format!("{}{path}", service.url), None);
+        for (number, region) in [(1, "eu"), (2, "São Paulo")] {
+            let call = json!({"name": "one__ask", "arguments": {"region": region}, "_meta": newer_era()});
+            bridge.send(&request(number, "tools/call", &call)).await;
+            let answer = bridge.next().await;
+            assert!(
+                answer["id"] == number && answer["result"]["content"][0]["text"].as_str().is_some_and(|text| text.contains(region)),
+                "{path}: {answer}"
+            );
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Signs administrators in and out.
 
 use actix_web::http::StatusCode;
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::{HttpMessage as _, HttpRequest, HttpResponse, web};
 use maud::html;
 
 use super::layout::{plain, respond};
@@ -11,7 +11,7 @@ use super::{CONSOLE, LOGIN};
 use crate::domain::access::api_key::KeyRole;
 use crate::http::address;
 use crate::http::body::Body;
-use crate::http::caller::{Caller, is_console};
+use crate::http::caller::{Caller, Guess, is_console};
 use crate::http::pages::browser::{Fields, base, see, with_cookie};
 use crate::http::state::State;
 use crate::service::ports::{AuditAction, AuditEntry};
@@ -49,6 +49,9 @@ pub(super) fn admit(state: &State, request: &HttpRequest, key: &str) -> Result<C
         let texts = texts(request.headers());
         let client = address::client(request.peer_addr(), request.headers(), &state.trusted_proxies);
         let is_limited = state.wrong_keys.count(client).is_some();
+        if is_limited {
+            request.extensions_mut().insert(Guess);
+        }
         return Err(if is_limited { (StatusCode::TOO_MANY_REQUESTS, &texts.too_many) } else { (StatusCode::FORBIDDEN, &texts.wrong_key) });
     }
     let session = state.console.open(viewer);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use http::HeaderMap;
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject, MetaObject, Tool as McpTool, ToolAnnotations};
 use serde_json::{Value, json};
 
@@ -14,6 +15,8 @@ use crate::http::problem::Problem;
 
 /// The member of a result's `_meta` that names a meta-tool's invalid argument, like `parameter` in an HTTP error.
 const PARAMETER: &str = "toolsieve/parameter";
+/// The member of an argument's schema that names the header in which clients repeat the argument (protocol 2026-07-28).
+const HEADER_ANNOTATION: &str = "x-mcp-header";
 
 /// The server's complete definition of a tool, under the tool's public name.
 pub(super) fn of(tool: &Tool) -> McpTool {
@@ -74,6 +77,27 @@ fn is_accepted(schema: Option<&Value>) -> bool {
 pub(super) fn stub(tool: &Tool) -> McpTool {
     let any = JsonObject::from_iter([("type".to_owned(), json!("object"))]);
     McpTool::new(tool.operation_id.to_string(), tool.summary().to_owned(), any)
+}
+
+/// The definition without the annotations (`x-mcp-header`) of arguments that no header of the request repeats.
+pub(super) fn with_headers_among(mut definition: McpTool, headers: &HeaderMap) -> McpTool {
+    if let Some(properties) = Arc::make_mut(&mut definition.input_schema).get_mut("properties") {
+        keep_annotations(properties, headers);
+    }
+    definition
+}
+
+fn keep_annotations(properties: &mut Value, headers: &HeaderMap) {
+    for property in properties.as_object_mut().into_iter().flat_map(|properties| properties.values_mut()) {
+        let Some(property) = property.as_object_mut() else { continue };
+        let header = property.get(HEADER_ANNOTATION).and_then(Value::as_str);
+        if header.is_some_and(|header| !headers.contains_key(format!("mcp-param-{header}"))) {
+            property.remove(HEADER_ANNOTATION);
+        }
+        if let Some(properties) = property.get_mut("properties") {
+            keep_annotations(properties, headers);
+        }
+    }
 }
 
 pub(super) fn of_meta(meta: &MetaToolDefinition) -> McpTool {

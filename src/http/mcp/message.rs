@@ -10,6 +10,8 @@ use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use super::server::{DESCRIBE, DESCRIBE_BATCH};
+use super::unreadable;
 use crate::domain::text::json::{self, Members};
 use crate::service::mcp::mcp_sessions::Abilities;
 
@@ -17,11 +19,14 @@ const ID: &str = "id";
 const METHOD: &str = "method";
 const PARAMS: &str = "params";
 const ARGUMENTS: &str = "arguments";
+const META: &str = "_meta";
 const PARSE_ERROR: i64 = -32700;
 pub(super) const INVALID_REQUEST: i64 = -32600;
 const INITIALIZE: &str = "initialize";
 const DISCOVER: &str = "server/discover";
 const CANCELLED: &str = "notifications/cancelled";
+/// The notifications that the SDK knows.
+const NOTIFICATIONS: [&str; 4] = [CANCELLED, "notifications/initialized", "notifications/progress", "notifications/roots/list_changed"];
 const CALL_TOOL: &str = "tools/call";
 const LIST_TOOLS: &str = "tools/list";
 const LISTEN: &str = "subscriptions/listen";
@@ -85,8 +90,12 @@ impl<'a> Message<'a> {
     }
 
     /// Divides the message. With `checks_headers`, the SDK also gets the arguments, because it compares them with
-    /// headers that repeat them.
+    /// headers that repeat them. The parameters of unknown methods go nowhere.
     pub(super) fn part(&self, body: Bytes, checks_headers: bool) -> Parted {
+        if self.params().is_some() && !self.has_known_method() {
+            let message = self.without_parameters();
+            return Parted { body: message.map_or(body, |message| json::bounded(&message).into_owned().into()), arguments: None };
+        }
         let params = self.params().filter(|_| self.calls_a_tool()).and_then(|params| json::members(params.get()));
         let arguments = params.as_ref().and_then(|params| params.get(ARGUMENTS)).map(|arguments| arguments.get());
         let Some(arguments) = arguments.filter(|arguments| arguments.starts_with('{')) else {
@@ -107,6 +116,24 @@ impl<'a> Message<'a> {
         let arguments: &RawValue = serde_json::from_str(arguments).ok()?;
         let mut params = params?.clone();
         params.insert(ARGUMENTS.into(), arguments);
+        let params = serde_json::value::to_raw_value(&params).ok()?;
+        let mut members = self.members.clone();
+        members.insert(PARAMS.into(), &params);
+        serde_json::to_string(&members).ok()
+    }
+
+    /// Whether the method is one of the protocol, or of the lazy mode. Answers have no method, and count as known.
+    fn has_known_method(&self) -> bool {
+        let is_known = |method: &str| {
+            [DESCRIBE, DESCRIBE_BATCH].contains(&method) || NOTIFICATIONS.contains(&method) || unreadable::of(method, false).is_some()
+        };
+        self.method.as_deref().is_none_or(is_known)
+    }
+
+    /// The message with the metadata alone, which the SDK needs for its answer. It would copy all parameters several times.
+    fn without_parameters(&self) -> Option<String> {
+        let mut params = json::members(self.params()?.get()).unwrap_or_default();
+        params.retain(|name, _| name == META);
         let params = serde_json::value::to_raw_value(&params).ok()?;
         let mut members = self.members.clone();
         members.insert(PARAMS.into(), &params);
@@ -277,6 +304,26 @@ mod tests {
             (r#"{"jsonrpc":"2.0","id":[1],"method":"ping"}"#, None),
         ] {
             assert_eq!(error(odd), Some((INVALID_REQUEST, id.map(str::to_owned))), "{odd}");
+        }
+    }
+
+    /// Regression: the SDK made several trees of parameters that nobody reads.
+    #[test]
+    fn parameters_of_unknown_methods_go_nowhere() {
+        let message = |method: &str, params: &str| format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
+        let sent = |message: String| {
+            let parted = read(&message).part(Bytes::from(message.clone()), true);
+            assert!(parted.arguments.is_none());
+            String::from_utf8(parted.body.to_vec()).unwrap()
+        };
+        let params = r#"{"b":[[0],[0]],"_meta":{"progressToken":7}}"#;
+        for method in ["tools/other", "x", "notifications/other"] {
+            assert_eq!(sent(message(method, params)), message(method, r#"{"_meta":{"progressToken":7}}"#));
+            assert_eq!(sent(message(method, r#"{"b":1}"#)), message(method, "{}"));
+            assert_eq!(sent(message(method, "[[0],[0]]")), message(method, "{}"));
+        }
+        for method in ["prompts/get", "tools/describe", "notifications/progress", "ping"] {
+            assert_eq!(sent(message(method, params)), message(method, params));
         }
     }
 

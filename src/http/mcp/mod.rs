@@ -23,14 +23,15 @@ mod subscriptions;
 mod unreadable;
 
 use std::convert::Infallible;
+use std::rc::Rc;
 use std::sync::{Arc, OnceLock};
 
 use actix_web::body::{BodySize, BodyStream, MessageBody as _};
 use actix_web::guard::{Guard, GuardContext};
-use actix_web::http::header::{self, HeaderName, HeaderValue};
+use actix_web::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use actix_web::http::{Method, StatusCode};
 use actix_web::web::Bytes;
-use actix_web::{HttpRequest, HttpResponse, ResponseError, web};
+use actix_web::{HttpMessage as _, HttpRequest, HttpResponse, ResponseError, web};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full};
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
@@ -48,9 +49,9 @@ use crate::domain::publishing::address::Address;
 use crate::domain::records::conversation::Conversation;
 use crate::domain::text::json;
 use crate::domain::toolsets::mode::{DefaultMode, Mode};
-use crate::http::body::Body;
+use crate::http::body::{Body, Held};
 use crate::http::caller::Caller;
-use crate::http::event_stream::EVENT_STREAM;
+use crate::http::event_stream::{EVENT_STREAM, KEEP_ALIVE};
 use crate::http::methods::was_head;
 use crate::http::place::RequestAddress;
 use crate::http::problem::{Code, Problem};
@@ -100,13 +101,12 @@ pub(crate) struct SpeaksMcp;
 impl Guard for SpeaksMcp {
     fn check(&self, context: &GuardContext<'_>) -> bool {
         let head = context.head();
-        let mut accepted = head.headers().get_all(header::ACCEPT).filter_map(|value| value.to_str().ok());
-        head.method == Method::DELETE || accepted.any(|accepted| accepted.contains(EVENT_STREAM))
+        head.method == Method::DELETE || Self::names_streams(head.headers())
     }
 }
 
 /// Handles `/mcp`. `POST` accepts one JSON-RPC message. The response is JSON, or an event stream if the tool reports
-/// progress. `GET` opens a session's notification stream, and `DELETE` ends the session.
+/// progress or takes long. `GET` opens a session's notification stream, and `DELETE` ends the session.
 ///
 /// # Errors
 /// 422 for an unknown mode, and 404 for another caller's session. Other errors are JSON-RPC errors.
@@ -205,6 +205,13 @@ async fn answer(received: McpRequest, body: Bytes) -> Result<HttpResponse, Probl
         handler.open(endpoint, &resources).await?;
     }
     let handled = handled(handler, to_request(&request, &headers, body)?, message.request().map(str::to_owned));
+    // The request ends with the head of its response, and a stream's head comes before the work is done.
+    let held = request.extensions().get::<Rc<Held>>().cloned();
+    let handled = async move {
+        let response = handled.await;
+        drop(held);
+        response
+    };
     let running = session.as_ref().zip(message.request()).map(|(session, id)| session.begin(id));
     // Comes before the list is made, so that no change in between is missed.
     let listing = match session.filter(|_| message.lists_tools()) {
@@ -212,11 +219,11 @@ async fn answer(received: McpRequest, body: Bytes) -> Result<HttpResponse, Probl
         None => None,
     };
     drop(message);
-    let Some(running) = running else {
+    if opened.is_some() {
         let response = to_response(handled.await).await?;
         return Ok(with_session(&state, response, opened));
-    };
-    let response = stream::merged(handled, messages, running).await?;
+    }
+    let response = stream::merged(handled, messages, running, SpeaksMcp::names_streams(request.headers()).then_some(KEEP_ALIVE)).await?;
     if let Some((list, session)) = listing {
         session.set_listed(list);
     }
@@ -299,6 +306,12 @@ async fn listen(state: &State, request: &HttpRequest, session: Option<Arc<McpSes
 }
 
 impl SpeaksMcp {
+    /// Whether the client names event streams among what it reads.
+    fn names_streams(headers: &HeaderMap) -> bool {
+        let mut accepted = headers.get_all(header::ACCEPT).filter_map(|value| value.to_str().ok());
+        accepted.any(|accepted| accepted.contains(EVENT_STREAM))
+    }
+
     fn reads_streams(request: &HttpRequest) -> bool {
         let mut accepted = request.headers().get_all(header::ACCEPT).filter_map(|value| value.to_str().ok());
         accepted.any(|accepted| accepted.contains(EVENT_STREAM) || accepted.contains("*/*"))

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::service::mcp::mcp_sessions::McpSession;
+use crate::service::mcp::waiting_calls::{QUESTIONS, TOO_MANY_QUESTIONS};
 use crate::service::ports::{Refusal, ServerMessage, ServerQuestion};
 
 const QUEUE: usize = 16;
@@ -22,6 +23,7 @@ pub(super) fn hand_on(
 ) -> (mpsc::Sender<ServerMessage>, JoinHandle<()>) {
     let (sender, mut messages) = mpsc::channel(QUEUE);
     let (session, stream) = (Arc::clone(session), stream.clone());
+    let room = Arc::new(Semaphore::new(QUESTIONS));
     let handing = tokio::spawn(async move {
         loop {
             let next = tokio::select! {
@@ -32,7 +34,9 @@ pub(super) fn hand_on(
             let Some(next) = next else { return };
             match next {
                 ServerMessage::Question(question) => {
-                    tokio::spawn(ask(Arc::clone(&session), stream.clone(), question));
+                    if let Some((question, place)) = placed(&room, question) {
+                        tokio::spawn(ask(Arc::clone(&session), stream.clone(), question, place));
+                    }
                 }
                 ServerMessage::Note(params) if session.wants_note(&params) => {
                     let note = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": params});
@@ -47,7 +51,17 @@ pub(super) fn hand_on(
     (sender, handing)
 }
 
-async fn ask(session: Arc<McpSession>, stream: mpsc::Sender<Arc<str>>, question: ServerQuestion) {
+/// Gives the question one of the call's places, or refuses it if there is none.
+fn placed(room: &Arc<Semaphore>, question: ServerQuestion) -> Option<(ServerQuestion, OwnedSemaphorePermit)> {
+    if let Ok(place) = Arc::clone(room).try_acquire_owned() {
+        return Some((question, place));
+    }
+    let _ = question.answer.send(Err(refusal(INVALID_REQUEST, TOO_MANY_QUESTIONS)));
+    None
+}
+
+/// Asks the client. The question has its place until it is answered or the server no longer waits.
+async fn ask(session: Arc<McpSession>, stream: mpsc::Sender<Arc<str>>, question: ServerQuestion, _place: OwnedSemaphorePermit) {
     let ServerQuestion { method, mut params, mut answer } = question;
     let answered = async {
         if !session.answers(&method, &params) {
@@ -90,4 +104,34 @@ fn refusal(code: i64, message: &str) -> Refusal {
 
 fn gone() -> Refusal {
     refusal(INVALID_REQUEST, "the client that called is not there any more")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::Value;
+    use tokio::sync::{Semaphore, oneshot};
+
+    use super::placed;
+    use crate::service::mcp::waiting_calls::QUESTIONS;
+    use crate::service::ports::ServerQuestion;
+
+    /// Regression: a server could ask without end during a call, and each question took memory until the call ended.
+    #[tokio::test]
+    async fn so_many_questions_wait_and_no_more() {
+        let room = Arc::new(Semaphore::new(QUESTIONS));
+        let ask = || {
+            let (answer, answered) = oneshot::channel();
+            let question = ServerQuestion { method: "elicitation/create".to_owned(), params: Value::Null, answer };
+            (placed(&room, question), answered)
+        };
+        let mut waiting: Vec<_> = (0..QUESTIONS).map(|_| ask()).collect();
+        assert!(waiting.iter().all(|(placed, _)| placed.is_some()));
+        let (refused, answered) = ask();
+        assert!(refused.is_none());
+        assert!(answered.await.unwrap().unwrap_err().message.contains("too many questions"));
+        waiting.pop();
+        assert!(ask().0.is_some(), "the place of an answered question is free again");
+    }
 }

@@ -55,8 +55,8 @@ const PROGRESS_QUEUE: usize = 16;
 /// How long a result waits until pending notifications have been sent.
 pub(super) const NOTIFYING: Duration = Duration::from_secs(1);
 /// Methods of the lazy mode, which are not part of the protocol.
-const DESCRIBE: &str = "tools/describe";
-const DESCRIBE_BATCH: &str = "tools/describe_batch";
+pub(super) const DESCRIBE: &str = "tools/describe";
+pub(super) const DESCRIBE_BATCH: &str = "tools/describe_batch";
 
 /// Which tools the client's list contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -279,10 +279,12 @@ impl ServerHandler for Handler {
         Ok(())
     }
 
-    /// The tool's definition. The SDK needs it to check headers that repeat arguments (`x-mcp-header`).
+    /// The tool's definition. The SDK needs it to check headers that repeat arguments (`x-mcp-header`). A client that has not seen the
+    /// definition in its list can't know which headers to send, so only those that it did send are compared.
     fn get_tool(&self, name: &str) -> Option<McpTool> {
         let tool = self.find(name).ok()?;
-        Some(definition::of(&tool))
+        let whole = definition::of(&tool);
+        Some(if self.lists_whole(&tool) { whole } else { definition::with_headers_among(whole, &self.caller.headers) })
     }
 
     async fn on_custom_request(&self, request: CustomRequest, _: RequestContext<RoleServer>) -> Result<CustomResult, ErrorData> {
@@ -370,6 +372,18 @@ impl Handler {
         match &self.server {
             Some(server) => self.state.execute.find_by_id(&ToolId::new(server.clone(), name), principal, headers).await,
             None => self.state.execute.find_by_name(name, principal, headers).await,
+        }
+    }
+
+    /// Whether the list at this address always contains the tool's whole definition.
+    fn lists_whole(&self, tool: &Tool) -> bool {
+        match self.shown {
+            _ if self.server.is_some() => true,
+            Shown::Stubs | Shown::ForMessage => false,
+            Shown::Whole(_) | Shown::Auto => {
+                let (_, visibility) = self.view();
+                self.listed_at().shows(tool, &visibility, self.mode())
+            }
         }
     }
 

@@ -15,6 +15,7 @@ use crate::domain::records::conversation::Conversation;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::meta_tools;
+use crate::http::person::{NamesUser, unproved};
 use crate::http::place::RequestAddress;
 use crate::http::problem::Problem;
 use crate::http::routes::documents::check_server;
@@ -24,9 +25,9 @@ use crate::service::execution::execute::Executed;
 
 /// Maximum length of the id of a chat or a selection.
 pub(in crate::http) const MAX_ID_BYTES: usize = 256;
-/// The response header that lists repaired arguments, by JSON Pointer.
 /// The header with the id of the message that Open WebUI is about to answer.
 pub(in crate::http) const MESSAGE_ID: &str = "x-openwebui-message-id";
+/// The response header that lists repaired arguments, by JSON Pointer.
 const REPAIRS: HeaderName = HeaderName::from_static("x-toolsieve-repairs");
 const MAX_HEADER_BYTES: usize = 2_000;
 
@@ -98,7 +99,8 @@ pub(in crate::http) async fn call(
 }
 
 /// The request headers that may be forwarded to MCP servers. HTTP and MCP both use this function, so a header that it
-/// removes never reaches a server. It removes the caller's key, which only this service may know.
+/// removes never reaches a server. It removes the caller's key, which only this service may know, and a user that the
+/// caller may not name, whom servers would believe because they trust this service.
 pub fn headers(caller: &Caller, request: &HttpRequest) -> http::HeaderMap {
     let pairs = request.headers().iter().filter_map(|(name, value)| {
         let name = http::HeaderName::from_bytes(name.as_str().as_bytes()).ok()?;
@@ -114,6 +116,10 @@ pub fn headers(caller: &Caller, request: &HttpRequest) -> http::HeaderMap {
     let is_own = caller.0.kind != PrincipalKind::Anyone || state.is_none_or(|state| state.admission.brings_own_key(request.headers()));
     if is_own {
         out.remove(http::header::AUTHORIZATION);
+    }
+    let names_user = state.map_or(NamesUser::Never, |state| state.admission.names_user(&caller.0));
+    for header in unproved(names_user) {
+        out.remove(*header);
     }
     out
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use actix_web::{HttpMessage, HttpRequest, HttpResponse, post, web};
 use indexmap::IndexMap;
-use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 use crate::domain::access::principal::Principal;
@@ -209,28 +209,17 @@ struct PersonBody {
     groups: Option<Vec<String>>,
 }
 
+/// Content and tool calls stay JSON text, of which only some members are read. Trees of large values take many times the memory.
 #[derive(Deserialize)]
 struct Message {
     role: String,
-    content: Option<Content>,
-    tool_calls: Option<Vec<Value>>,
+    content: Option<Box<RawValue>>,
+    tool_calls: Option<Vec<Box<RawValue>>>,
 }
 
-/// A text, or a list of parts. Only the text parts are used.
+/// A function's name or its definition, as JSON text.
 #[derive(Deserialize)]
-#[serde(untagged)]
-enum Content {
-    Text(String),
-    Parts(Vec<Value>),
-    Other(IgnoredAny),
-}
-
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum OfferedTool {
-    Name(String),
-    Definition(Value),
-}
+struct OfferedTool(Box<RawValue>);
 
 /// The selection for a message.
 #[derive(Serialize, ToSchema)]
@@ -502,7 +491,7 @@ impl FilterBody {
             return Err(Problem::invalid("messages", "messages is empty: send at least the user's message."));
         }
         let judged = self.tools.as_ref().filter(|_| self.narrow_foreign == Some(true));
-        let definitions = judged.map(|tools| tools.iter().filter(|tool| matches!(tool, OfferedTool::Definition(_))).count());
+        let definitions = judged.map(|tools| tools.iter().filter(|tool| !tool.is_name()).count());
         for (parameter, count, most, what) in [
             ("tool_ids", self.tool_ids.as_ref().map(Vec::len), MAX_IDS, "tool_ids and connections"),
             ("connections", self.connections.as_ref().map(IndexMap::len), MAX_IDS, "tool_ids and connections"),
@@ -554,40 +543,45 @@ impl Message {
             "assistant" => Role::Assistant,
             _ => Role::Other,
         };
-        let called = self
-            .tool_calls
-            .iter()
-            .flatten()
-            .filter_map(|call| call.pointer("/function/name").or_else(|| call.get("name"))?.as_str().map(str::to_owned))
-            .collect();
-        Turn { role, text: self.content.map(Content::into_text).unwrap_or_default(), called }
+        let called = self.tool_calls.iter().flatten().filter_map(|call| called_name(call.get())).collect();
+        Turn { role, text: self.content.as_deref().map(|content| text_of(content.get())).unwrap_or_default(), called }
     }
 }
 
-impl Content {
-    fn into_text(self) -> String {
-        match self {
-            Self::Text(text) => text,
-            Self::Parts(parts) => {
-                let texts = parts.iter().filter_map(|part| part.as_str().or_else(|| part.get("text")?.as_str()));
-                texts.collect::<Vec<&str>>().join("\n")
-            }
-            Self::Other(IgnoredAny) => String::new(),
-        }
+/// The name of the function that a tool call names, directly or in `function`.
+fn called_name(call: &str) -> Option<String> {
+    let function = json::member(call, "function").and_then(|function| json::member(function.get(), "name"));
+    json::text(function.or_else(|| json::member(call, "name"))?.get())
+}
+
+/// The text of a message's content: a text, or a list of parts. Only the text parts are used.
+fn text_of(content: &str) -> String {
+    if content.starts_with('"') {
+        return json::text(content).unwrap_or_default();
     }
+    let parts = if content.starts_with('[') { json::items(content).unwrap_or_default() } else { Vec::new() };
+    let texts = parts.into_iter().map(RawValue::get).filter_map(|part| match part.as_bytes().first() {
+        Some(b'"') => json::text(part),
+        Some(b'{') => json::text(json::member(part, "text")?.get()),
+        _ => None,
+    });
+    texts.collect::<Vec<String>>().join("\n")
 }
 
 impl OfferedTool {
-    /// Reads a bare definition, or one of the form `{"type": "function", "function": {…}}`.
+    fn is_name(&self) -> bool {
+        self.0.get().starts_with('"')
+    }
+
+    /// Reads a name, a bare definition, or one of the form `{"type": "function", "function": {…}}`.
     fn into_offered(self) -> Option<Offered> {
-        match self {
-            Self::Name(name) => Some(Offered { name, description: None }),
-            Self::Definition(value) => {
-                let function = value.get("function").unwrap_or(&value);
-                let text = |key: &str| function.get(key).and_then(Value::as_str).map(str::to_owned);
-                Some(Offered { name: text("name")?, description: Some(text("description").unwrap_or_default()) })
-            }
+        let offered = self.0.get();
+        if self.is_name() {
+            return Some(Offered { name: json::text(offered)?, description: None });
         }
+        let function = json::member(offered, "function").map_or(offered, RawValue::get);
+        let text = |key: &str| json::text(json::member(function, key)?.get());
+        Some(Offered { name: text("name")?, description: Some(text("description").unwrap_or_default()) })
     }
 }
 
@@ -623,7 +617,8 @@ impl From<Selection> for FilterAnswer {
 
 #[cfg(test)]
 mod tests {
-    use super::document_path;
+    use super::{FilterBody, document_path, filter_request};
+    use crate::http::problem::read_json;
 
     #[test]
     fn addresses_of_mcp_stand_for_the_documents_beside_them() {
@@ -639,6 +634,54 @@ mod tests {
             ("/", "/"),
         ] {
             assert_eq!(document_path(address.to_owned()), document, "{address}");
+        }
+    }
+    /// Parts of a kind that nobody knows are ignored, however deep they are.
+    #[test]
+    fn content_and_calls_are_read_from_all_their_forms() {
+        let deep = format!("{}{}", "[".repeat(500), "]".repeat(500));
+        for (content, text) in [
+            (r#""a \u00e4\n\"b\"""#, "a ä\n\"b\""),
+            (
+                r#"["a", {"type": "text", "text": "b"}, {"type": "image_url", "image_url": {"text": "c"}}, {"text": 5}, 7, null, [["d"]]]"#,
+                "a\nb",
+            ),
+            ("null", ""),
+            (r#"{"text": "a"}"#, ""),
+            ("[]", ""),
+            ("12", ""),
+            (r#"[{"text": "a", "text": "b"}]"#, "b"),
+            (deep.as_str(), ""),
+        ] {
+            let body = format!(r#"{{"messages": [{{"role": "user", "content": {content}}}]}}"#);
+            let read = filter_request(body.as_bytes()).unwrap();
+            assert_eq!(read.turns[0].text, text, "{content}");
+        }
+        let calls =
+            r#"[{"function": {"name": "a"}}, {"name": "b"}, {"function": {}, "name": "c"}, {"function": {"name": 1}, "name": "d"}, 7, {}]"#;
+        let body = format!(r#"{{"messages": [{{"role": "assistant", "tool_calls": {calls}}}]}}"#);
+        assert_eq!(filter_request(body.as_bytes()).unwrap().turns[0].called, ["a", "b", "c"]);
+    }
+
+    #[test]
+    fn functions_are_offered_by_name_or_definition() {
+        let tools = r#"["a", {"name": "b", "parameters": [[0]]}, {"type": "function", "function": {"name": "c", "description": "d"}},
+            {"function": 1, "name": "e"}, {}, [[0]], 5, null]"#;
+        let body = format!(r#"{{"messages": [{{"role": "user"}}], "tools": {tools}}}"#);
+        let offered = filter_request(body.as_bytes()).unwrap().offered.unwrap();
+        let read: Vec<_> = offered.iter().map(|offered| (offered.name.as_str(), offered.description.as_deref())).collect();
+        assert_eq!(read, [("a", None), ("b", Some("")), ("c", Some("d"))]);
+    }
+
+    #[test]
+    fn an_error_names_the_member_that_does_not_fit() {
+        for (body, parameter) in [
+            (r#"{"messages": [{"role": 1, "content": [[0]]}], "tools": [[0]]}"#, "messages[0].role"),
+            (r#"{"messages": [{"role": "user", "tool_calls": 1}]}"#, "messages[0].tool_calls"),
+            (r#"{"messages": [], "tools": "a"}"#, "tools"),
+        ] {
+            let error = read_json::<FilterBody>(body.as_bytes()).err().unwrap();
+            assert_eq!(error.parameter.as_deref(), Some(parameter), "{body}");
         }
     }
 }

@@ -29,7 +29,9 @@ use crate::settings::WaitingSettings;
 /// Prefix of this service's states. Other states are forwarded to servers.
 const OURS: &str = "toolsieve-";
 /// Maximum number of unanswered server requests per call.
-const QUESTIONS: usize = 16;
+pub(crate) const QUESTIONS: usize = 16;
+/// What a server learns if it exceeds this number.
+pub(crate) const TOO_MANY_QUESTIONS: &str = "too many questions wait for an answer";
 const METHOD_NOT_FOUND: i64 = -32601;
 const INVALID_REQUEST: i64 = -32600;
 
@@ -113,7 +115,7 @@ impl<T: Send + 'static> OpenCall<T> {
         let refusal = if !self.abilities.answer(&question.method, &question.params) {
             Refusal { code: METHOD_NOT_FOUND, message: "the client that called can't answer this".to_owned() }
         } else if self.open.len() >= QUESTIONS {
-            Refusal { code: INVALID_REQUEST, message: "too many questions wait for an answer".to_owned() }
+            Refusal { code: INVALID_REQUEST, message: TOO_MANY_QUESTIONS.to_owned() }
         } else {
             // The progress token belongs to the server's connection.
             if let Some(params) = question.params.as_object_mut() {

@@ -88,6 +88,30 @@ async fn over_the_limit_a_guess_waits_and_ends_its_connection() {
     }
 }
 
+/// Before, whoever guessed there was not slowed down, because the console checks keys itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guess_at_the_sign_in_of_the_console_waits_and_ends_its_connection_too() {
+    let service = start().await;
+    let form = "key=a-guess";
+    let more = format!(
+        "X-Forwarded-For: 203.0.113.21\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\r\n{form}",
+        form.len()
+    );
+    let asking = head("POST", "/ui/login", None, &more);
+    let mut socket = Socket::to(&service).await;
+    for number in 0..FREE {
+        socket.send(&asking).await;
+        let answer = socket.answer().await;
+        assert!(answer.starts_with("HTTP/1.1 403 ") && !answer.contains("connection: close"), "guess {number}: {answer}");
+    }
+    let began = Instant::now();
+    socket.send(&asking).await;
+    let answer = socket.answer().await;
+    assert!(began.elapsed() >= Duration::from_millis(240), "answered after {:?}", began.elapsed());
+    assert!(answer.starts_with("HTTP/1.1 429 ") && answer.contains("connection: close"), "{answer}");
+    socket.ended().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_audit_log_has_the_address_and_not_each_guess() {
     let service = start().await;

@@ -306,6 +306,12 @@ pub fn depth(json: &str) -> usize {
     scan::depth(json)
 }
 
+/// About how much memory the parsed values of this text take, in bytes, without building them. Small values take many times the bytes
+/// that they have in the text: `[0]` takes 400.
+pub fn tree_bytes(json: &[u8]) -> usize {
+    scan::tree_bytes(json)
+}
+
 /// Quotes the literals `NaN`, `Infinity` and `-Infinity`, which Python writes. `None` if there are none.
 pub fn with_quoted_literals(json: &str) -> Option<String> {
     splice(json, scan::literals(json).into_iter().map(|literal| (literal.clone(), format!("\"{}\"", &json[literal]))))
@@ -456,6 +462,28 @@ mod tests {
             assert_eq!(depth(json), deep, "{json}");
         }
         assert_eq!(depth(&format!("{}1{}", "[".repeat(5_000), "]".repeat(5_000))), 5_000);
+    }
+
+    #[test]
+    fn a_tree_weighs_by_its_values_and_not_by_its_texts() {
+        let long = format!("\"{}\"", "[{,\\\"".repeat(1_000));
+        for (json, bytes) in [
+            ("", 0),
+            ("7", 0),
+            (long.as_str(), 0),
+            ("[]", 288),
+            (r#"{"a,b": "[,{"}"#, 480),
+            (r#"[{"a":1},{"b":"x\",y"}]"#, 288 + 2 * 480 + 112),
+            ("[0, [0], [0]]", 3 * 288 + 2 * 112),
+            ("\"never closed [,", 0),
+        ] {
+            assert_eq!(tree_bytes(json.as_bytes()), bytes, "{json}");
+        }
+        // A number in a list takes at least the size of a value, and the list at most twice its items.
+        let numbers = format!("[{}]", ["123"; 1_000].join(","));
+        let read: Value = serde_json::from_str(&numbers).unwrap();
+        let least = read.as_array().unwrap().len() * size_of::<Value>();
+        assert!((least..4 * least).contains(&tree_bytes(numbers.as_bytes())));
     }
 
     #[test]
