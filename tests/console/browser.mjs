@@ -68,7 +68,8 @@ export const COLORS = ["color-contrast", "link-in-text-block"];
 /** What axe finds, with all its rules or with these. */
 export async function violations(page, rules) {
   await page.evaluate(AXE);
-  const { violations: found } = await page.evaluate((only) => globalThis.axe.run(document, only ? { runOnly: only } : {}), rules);
+  const options = rules ? { runOnly: { type: "rule", values: rules } } : {};
+  const { violations: found } = await page.evaluate((of) => globalThis.axe.run(document, of), options);
   return found.map(({ id, nodes }) => `${id}: ${nodes.map((node) => node.html).join(" ")}`);
 }
 
