@@ -263,7 +263,7 @@ mod tests {
         .map(|(name, value)| (format!("TOOLSIEVE_{name}"), value.to_owned()))
         .collect();
         let (Settings { start, live, .. }, _) = Settings::load(&Sources { environment, ..Sources::default() }).unwrap();
-        let (days, seconds) = (|days| Duration::from_hours(24 * days), Duration::from_secs);
+        let (days, seconds) = (|days: u64| Duration::from_hours(24 * days), Duration::from_secs);
         let Retention { chats, events, usage } = retention(&start);
         assert_eq!([chats, events, usage], [days(11), days(12), days(13)]);
         assert_eq!(kept_after_expiry(&start), Kept { keys: days(14), definitions: days(15) });
