@@ -50,6 +50,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests" / "e2e"))
 DATA = ROOT / "tests" / "cases" / "languages"
 FAMILIES = ROOT / "src" / "domain" / "selection" / "builtins.tsv"
+BY_EXAMPLES = "i scribbled the door code on something, where is it"
 # The installer's names for the connection and the filter.
 CONNECTION = "server:toolsieve"
 FILTER = "toolsieve"
@@ -189,13 +190,14 @@ class Measurement:
             self.costs = Costs([function["name"] for function in functions(service) or []], counter(), schemas)
             if unknown := {name for message in asked for name in message.right} - self.costs.published:
                 raise SystemExit(f"the servers have no such tools: {sorted(unknown)}")
-            # This takes longer than Toolsieve needs to embed its examples of messages for built-in tools.
             open_webui = OpenWebUi(stack, folder, binary, f"http://127.0.0.1:{service.port}")
             open_webui.toggle_filter()
             self.without = self.costs.call("without", open_webui.first_call("hello"))
             if missing := self.costs.published - self.without.tokens.keys():
                 raise SystemExit(f"Open WebUI does not offer {sorted(missing)}")
             open_webui.toggle_filter()
+            # Toolsieve embeds its examples of messages for built-in tools once they are offered. This message is judged by them alone.
+            service.wait(lambda: "search_notes" in self.costs.call("examples", open_webui.first_call(BY_EXAMPLES)).tokens, 60)
             self.calls = [self._call(open_webui, message) for message in asked]
 
     def _call(self, open_webui: OpenWebUi, message: Message) -> Call:

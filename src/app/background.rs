@@ -52,8 +52,8 @@ fn until(stop: CancellationToken, work: impl Future<Output = ()> + Send + 'stati
     })
 }
 
-/// Prepares what messages are judged by: reads the glossary, and embeds the examples of the gate and of Open WebUI's own tools, again
-/// whenever the embedder becomes available again.
+/// Prepares what messages are judged by: reads the glossary, and embeds the examples of the gate, and of Open WebUI's own tools once they
+/// are offered. Does so again whenever the embedder becomes available again.
 pub(super) fn teach(
     retrieve: Arc<Retrieve>,
     store: Arc<dyn ComputedStore>,
@@ -65,7 +65,10 @@ pub(super) fn teach(
         let mut part = Supervised::new("gate");
         let work = async |recoveries: &mut Option<watch::Receiver<u64>>| loop {
             retrieve.teach_gate(store.as_ref()).await;
-            retrieve.teach_builtins(store.as_ref()).await;
+            tokio::select! {
+                () = retrieve.needs_builtins(store.as_ref()) => retrieve.teach_builtins(store.as_ref()).await,
+                () = recovered(recoveries) => continue,
+            }
             recovered(recoveries).await;
         };
         while part.panicked(work(&mut recoveries)).await {}

@@ -29,7 +29,9 @@ use self::background::{
 pub(crate) use self::installation::check_installation;
 use self::listening::{admission, bind, listen, replica};
 pub(crate) use self::parts::mcp_options;
-use self::parts::{apply, apply_to_keys, apply_to_tools, enrichment, files, judges, open_index, record_enrichment, retention, spools};
+use self::parts::{
+    apply, apply_to_keys, apply_to_tools, enrichment, files, judges, kept_after_expiry, open_index, record_enrichment, retention, spools,
+};
 pub use self::parts::{publish_options, select};
 pub use self::stopping::Stopper;
 use crate::adapters::authorization::HttpAuthorizationClient;
@@ -332,8 +334,7 @@ impl Application {
             definitions: Arc::clone(&definitions),
             learning: learning.clone(),
             switches: Arc::clone(&switches),
-            keys_kept: start.store.key_retention,
-            definitions_kept: start.store.definition_retention,
+            kept: kept_after_expiry(&start),
         };
         let cleaning = clean(cleaning, stop.clone());
         let retrieve = retrieve.with_connections(Arc::clone(&connections)).with_learning(learning.if_on());

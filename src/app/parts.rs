@@ -30,6 +30,7 @@ use crate::service::catalog::enrich::feed::EnrichmentFeed;
 use crate::service::catalog::enrich::{Enriching, OnExchange};
 use crate::service::catalog::reload::Apply;
 use crate::service::catalog::tool_facts::ToolOverrides;
+use crate::service::cleaning::Kept;
 use crate::service::execution::execute::Execute;
 use crate::service::execution::files::Files;
 use crate::service::leading::Leading;
@@ -197,6 +198,11 @@ pub(super) fn retention(start: &StartSettings) -> Retention {
     Retention { chats: store.chat_retention, events: store.event_retention, usage: store.usage_retention }
 }
 
+/// How long expired data is kept.
+pub(super) fn kept_after_expiry(start: &StartSettings) -> Kept {
+    Kept { keys: start.store.key_retention, definitions: start.store.definition_retention }
+}
+
 pub(super) fn open_index(settings: &StartSettings, data_dir: &DataDir, model: &str) -> Result<Arc<dyn ToolIndex>, StartError> {
     let progress = progress::indexing();
     let Some(qdrant) = settings.index.qdrant.clone() else {
@@ -221,4 +227,54 @@ pub fn publish_options(settings: &StartSettings) -> PublishOptions {
     let McpoSettings { single, path_prefix, root_path, title, version, description, .. } = mcpo.clone();
     let layout = Layout { root_path, prefix: path_prefix, single, naming: Naming::Mcpo };
     PublishOptions { secured, layout, title, version, description, max_tools }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Kept, Retention, kept_after_expiry, mcp_options, retention};
+    use crate::settings::{EmbedderProvider, Environment, Settings, Sources};
+
+    /// Each setting has a value of its own, so no two can be mixed up on their way.
+    #[test]
+    fn each_setting_arrives_where_it_is_used() {
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let environment: Environment = [
+            ("STORE__CHAT_RETENTION_DAYS", "11"),
+            ("STORE__EVENT_RETENTION_DAYS", "12"),
+            ("STORE__USAGE_RETENTION_DAYS", "13"),
+            ("STORE__KEY_RETENTION_DAYS", "14"),
+            ("STORE__DEFINITION_RETENTION_DAYS", "15"),
+            ("STORE__AUDIT_RETENTION_DAYS", "16"),
+            ("STORE__UNUSED_RETENTION_DAYS", "17"),
+            ("FILES__LIFETIME_SECONDS", "118"),
+            ("FILES__MAX_TOTAL_BYTES", "1190000000"),
+            ("MCP__SESSION_IDLE_SECONDS", "120"),
+            ("MCP__WAITING_CALLS_TOTAL", "2100"),
+            ("PROCESSES__PING_SECONDS", "22"),
+            ("LIMITS__SELECTION_EXCEPTIONS", "user:few*=23"),
+            ("EMBEDDER__URL", "http://127.0.0.1:9/v1"),
+            ("EMBEDDER__MODEL", "a-model"),
+            ("EMBEDDER__QUERY_PREFIX", "query-24"),
+            ("EMBEDDER__PASSAGE_PREFIX", "passage-25"),
+        ]
+        .into_iter()
+        .map(|(name, value)| (format!("TOOLSIEVE_{name}"), value.to_owned()))
+        .collect();
+        let (Settings { start, live, .. }, _) = Settings::load(&Sources { environment, ..Sources::default() }).unwrap();
+        let (days, seconds) = (|days: u64| Duration::from_hours(24 * days), Duration::from_secs);
+        let Retention { chats, events, usage } = retention(&start);
+        assert_eq!([chats, events, usage], [days(11), days(12), days(13)]);
+        assert_eq!(kept_after_expiry(&start), Kept { keys: days(14), definitions: days(15) });
+        assert_eq!([start.store.audit_retention, start.store.unused_retention], [days(16), days(17)]);
+        assert_eq!((start.files.lifetime, start.files.max_total_bytes), (seconds(118), 1_190_000_000));
+        assert_eq!((start.mcp.idle, start.mcp.waiting.total), (seconds(120), 2_100));
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(mcp_options(&start, folder.path()).unwrap().timing.ping, Some(seconds(22)));
+        assert_eq!(live.limits.selection_exceptions, [("user:few*".to_owned(), 23)]);
+        let EmbedderProvider::Endpoint(endpoint) = &start.embedder.provider else { panic!("{:?}", start.embedder) };
+        let prefixes = [&endpoint.prefixes.query, &endpoint.prefixes.passage].map(|prefix| prefix.as_deref().unwrap());
+        assert_eq!(prefixes, ["query-24", "passage-25"]);
+    }
 }

@@ -22,6 +22,15 @@ const HOUR: Duration = Duration::from_hours(1);
 /// How long the ids of stored batches are kept. A spool that has waited for longer may be stored twice.
 const BATCHES_KEPT: Duration = Duration::from_hours(90 * 24);
 
+/// How long expired data is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Kept {
+    /// How long revoked and expired keys are kept.
+    pub keys: Duration,
+    /// How long unlisted definitions and deleted overrides are kept.
+    pub definitions: Duration,
+}
+
 pub(crate) struct Cleaning {
     /// Only the leading service cleans the store.
     pub leading: Leading,
@@ -32,10 +41,7 @@ pub(crate) struct Cleaning {
     pub definitions: Arc<Definitions>,
     pub learning: Learning,
     pub switches: Arc<Switches>,
-    /// How long revoked and expired keys are kept.
-    pub keys_kept: Duration,
-    /// How long unlisted definitions and deleted overrides are kept.
-    pub definitions_kept: Duration,
+    pub kept: Kept,
 }
 
 impl Cleaning {
@@ -54,9 +60,9 @@ impl Cleaning {
     /// Deletes all expired data, then shrinks the store.
     pub(crate) async fn clean(&self) {
         let before = |age: Duration| SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
-        done("API keys", self.forget_keys(before(self.keys_kept)).await);
-        done("definitions of tools", self.definitions.forget_unseen_before(before(self.definitions_kept)).await);
-        done("withdrawn tool overrides", self.overrides.forget_taken_back_before(before(self.definitions_kept)).await);
+        done("API keys", self.forget_keys(before(self.kept.keys)).await);
+        done("definitions of tools", self.definitions.forget_unseen_before(before(self.kept.definitions)).await);
+        done("withdrawn tool overrides", self.overrides.forget_taken_back_before(before(self.kept.definitions)).await);
         // Reads check the time too. This service's clock may be ahead of others', so what has just expired here may be in use there.
         done("sessions", self.store.forget_sessions_before(before(CLOCK_SKEW)).await);
         done("links and page sessions", self.store.forget_connect_visits_before(before(CLOCK_SKEW)).await);

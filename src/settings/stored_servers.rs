@@ -8,8 +8,9 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use crate::domain::access::management::ManagedBy;
-use crate::domain::catalog::server_entry::{escaped, pointers_to};
+use crate::domain::catalog::server_entry::pointers_to;
 use crate::domain::catalog::tool::ServerName;
+use crate::domain::text::json::pointer::escaped;
 use crate::settings::calls::CallSettings;
 use crate::settings::connect::ConnectSettings;
 use crate::settings::finding::{Finding, Findings};

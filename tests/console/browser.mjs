@@ -62,15 +62,20 @@ export async function signIn(page, url) {
   await page.waitForURL(`${url}/ui`);
 }
 
-export async function violations(page) {
+/** The rules of axe about colors, which are all that another color scheme can break. */
+export const COLORS = ["color-contrast", "link-in-text-block"];
+
+/** What axe finds, with all its rules or with these. */
+export async function violations(page, rules) {
   await page.evaluate(AXE);
-  const { violations: found } = await page.evaluate(() => globalThis.axe.run());
+  const options = rules ? { runOnly: { type: "rule", values: rules } } : {};
+  const { violations: found } = await page.evaluate((of) => globalThis.axe.run(document, of), options);
   return found.map(({ id, nodes }) => `${id}: ${nodes.map((node) => node.html).join(" ")}`);
 }
 
-/** No violations, nothing wider than the window, and few elements. */
-export async function isFine(page, name) {
-  assert.deepEqual(await violations(page), [], name);
+/** No violations of all rules or of these, nothing wider than the window, and few elements. */
+export async function isFine(page, name, rules) {
+  assert.deepEqual(await violations(page, rules), [], name);
   const { width, seen, nodes } = await page.evaluate(() => ({
     width: document.documentElement.scrollWidth, seen: innerWidth, nodes: document.querySelectorAll("*").length,
   }));
@@ -83,16 +88,20 @@ export async function visit(page, url, path) {
   const bodies = [];
   const note = (response) => bodies.push(response.body().then((body) => body.length, () => 0));
   page.on("response", note);
-  const answer = await page.goto(`${url}${path}`, { waitUntil: "networkidle" });
+  const answer = await page.goto(`${url}${path}`);
+  const policy = answer.headers()["content-security-policy"] ?? "";
+  // Only a script may load more.
+  if (policy.includes("script-src")) await page.waitForLoadState("networkidle");
   page.off("response", note);
   const bytes = (await Promise.all(bodies)).reduce((sum, length) => sum + length, 0);
   assert.ok(bytes > 0 && bytes <= MOST, `${path}: ${bytes} bytes`);
-  const policy = answer.headers()["content-security-policy"] ?? "";
   assert.ok(policy.includes("default-src 'none'") && !policy.includes("unsafe-"), `${path}: ${policy}`);
   return bytes;
 }
 
+/** Takes a picture if a folder for them is given. Returns its path. */
 export async function picture(page, name, options = { fullPage: true }) {
+  if (!process.env.SCREENSHOTS) return undefined;
   const path = join(process.env.SCREENSHOTS, `${name}.png`);
   await page.screenshot({ path, ...options });
   return path;

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
-import { KEY, isFine, launch, open as openIn, picture, ready, signIn as signInAt, violations, visit } from "./browser.mjs";
+import { COLORS, KEY, isFine, launch, open as openIn, picture, ready, signIn as signInAt, violations, visit } from "./browser.mjs";
 
 const URL_OF = process.env.TOOLSIEVE_URL;
 const MESSAGE = "What time is it in Tokyo? Then show the last commits of the repository.";
@@ -58,32 +58,32 @@ test("a wrong key is refused beside the field", async () => {
   assert.deepEqual(await violations(page), []);
 });
 
-for (const colorScheme of ["light", "dark"]) {
+for (const [colorScheme, rules] of [["light"], ["dark", COLORS]]) {
   for (const [device, viewport] of [["desk", { width: 1280, height: 900 }], ["phone", { width: 390, height: 800 }]]) {
     test(`axe finds nothing: ${colorScheme}, ${device}`, async () => {
       const { page, faults } = await open({ colorScheme, viewport });
       await signIn(page);
       for (const path of PAGES) {
         await visit(page, URL_OF, path);
-        await isFine(page, path);
+        await isFine(page, path, rules);
         await picture(page, `${path.slice(1).replaceAll(/[^a-z]/gu, "-")}-${colorScheme}-${device}`);
       }
       await page.goto(`${URL_OF}${(await firstTool(page)).address}`);
-      await isFine(page, "a tool");
+      await isFine(page, "a tool", rules);
       await picture(page, `ui-tool-${colorScheme}-${device}`);
       await page.goto(`${URL_OF}/ui/access`);
       await page.getByLabel("Effect").selectOption("block");
       await page.getByLabel("Callers").fill("service-key");
       await page.getByRole("button", { name: "See the effect" }).last().click();
       await page.getByRole("heading", { name: "Not saved yet" }).waitFor();
-      await isFine(page, "a draft");
+      await isFine(page, "a draft", rules);
       await picture(page, `ui-access-draft-${colorScheme}-${device}`);
       await page.goto(`${URL_OF}/ui/playground`);
       await page.getByLabel("Message").fill(MESSAGE);
       await page.getByLabel("strictness").fill("2");
       await page.getByRole("button", { name: "Select tools" }).click();
       await page.getByRole("heading", { name: "With these settings" }).waitFor();
-      await isFine(page, "the result");
+      await isFine(page, "the result", rules);
       await picture(page, `ui-playground-result-${colorScheme}-${device}`);
       assert.deepEqual(faults, []);
     });

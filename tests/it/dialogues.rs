@@ -9,9 +9,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 use toolsieve::adapters::embed::BuiltinEmbedder;
 use toolsieve::adapters::index::{EmbeddedIndex, EmbeddedIndexOptions};
@@ -24,7 +26,7 @@ use toolsieve::domain::selection::relevance::Role;
 use toolsieve::domain::selection::selection::{Reason, Selection};
 use toolsieve::service::catalog::current::CurrentCatalog;
 use toolsieve::service::catalog::indexing::Indexing;
-use toolsieve::service::ports::{Embedder, Store, ToolIndex};
+use toolsieve::service::ports::{EmbedError, Embedder, Store, ToolIndex};
 use toolsieve::service::selection::request::{SelectRequest, Turn};
 use toolsieve::service::selection::retrieve::Retrieve;
 use toolsieve::service::selection::select::Select;
@@ -152,6 +154,33 @@ fn real_catalog() -> Option<Catalog> {
     Some(Catalog::new(real_servers("dialogues among the tools of real servers")?.into_values().collect()))
 }
 
+/// The built-in embedder, which embeds the tools of a catalog once for all tests of this process.
+struct Remembering(BuiltinEmbedder);
+
+#[async_trait]
+impl Embedder for Remembering {
+    fn model(&self) -> &str {
+        self.0.model()
+    }
+
+    fn dimension(&self) -> usize {
+        self.0.dimension()
+    }
+
+    async fn embed_queries(&self, texts: &[&str]) -> Result<Vec<Arc<[f32]>>, EmbedError> {
+        self.0.embed_queries(texts).await
+    }
+
+    async fn embed_passages(&self, texts: Vec<String>) -> Result<Vec<Arc<[f32]>>, EmbedError> {
+        static KNOWN: Mutex<BTreeMap<String, Arc<[f32]>>> = Mutex::const_new(BTreeMap::new());
+        let mut known = KNOWN.lock().await;
+        let missing: Vec<String> = texts.iter().filter(|text| !known.contains_key(*text)).cloned().collect();
+        let vectors = self.0.embed_passages(missing.clone()).await?;
+        known.extend(missing.into_iter().zip(vectors));
+        Ok(texts.iter().map(|text| Arc::clone(&known[text])).collect())
+    }
+}
+
 /// Selection in this process, as the service has it.
 struct Selecting {
     select: Select,
@@ -165,7 +194,7 @@ impl Selecting {
         let Settings { start, live, .. } = Settings::defaults().unwrap_or_else(|problems| panic!("{problems}"));
         let folder = tempfile::tempdir().unwrap();
         let store: Arc<dyn Store> = Arc::new(SqliteStore::open(&folder.path().join("t.db")).await.unwrap());
-        let embedder: Arc<dyn Embedder> = Arc::new(BuiltinEmbedder::new().unwrap());
+        let embedder: Arc<dyn Embedder> = Arc::new(Remembering(BuiltinEmbedder::new().unwrap()));
         let options =
             EmbeddedIndexOptions { folder: folder.path().join("index"), model: embedder.model().into(), progress: Arc::new(|_| {}) };
         let index: Arc<dyn ToolIndex> = EmbeddedIndex::open(options).unwrap();

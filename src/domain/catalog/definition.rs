@@ -12,6 +12,7 @@ use unicode_security::confusable_detection;
 
 use crate::domain::catalog::hidden_text::{self, visible};
 use crate::domain::text::canonical::{self, Fingerprint};
+use crate::domain::text::json::pointer;
 
 /// The compared members of a tool. Others, such as icons, do not affect its behaviour or its callers.
 const MEMBERS: [&str; 7] = ["title", "description", "inputSchema", "outputSchema", "annotations", "tags", "_meta"];
@@ -142,7 +143,7 @@ impl Difference {
     fn within(&mut self, before: Option<&Value>, after: Option<&Value>, name: &str, pointer: &mut String, depth: usize) {
         let length = pointer.len();
         pointer.push('/');
-        pointer.push_str(&name.replace('~', "~0").replace('/', "~1"));
+        pointer.push_str(&pointer::escaped(name));
         match (before, after) {
             (Some(before), Some(after)) => self.compare(before, after, pointer, depth + 1),
             _ => self.add(before, after, pointer),

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 use url::Url;
 
+use crate::domain::text::json::pointer::escaped;
+
 /// Stands in place of a secret value. In a new entry, it means the value that is already stored.
 pub const STORED: &str = "(stored)";
 /// Objects whose members are all secret.
@@ -182,11 +184,6 @@ fn take_client_secrets(value: &mut Value, pointer: &str, secrets: &mut BTreeMap<
 /// Whether an address may contain a secret. [`STORED`] stands for such an address.
 fn has_secret(url: &str) -> bool {
     url == STORED || Url::parse(url).is_ok_and(|url| !url.username().is_empty() || url.password().is_some() || url.query().is_some())
-}
-
-/// A member's name in a JSON Pointer (RFC 6901).
-pub fn escaped(name: &str) -> String {
-    name.replace('~', "~0").replace('/', "~1")
 }
 
 #[cfg(test)]

@@ -118,7 +118,7 @@ impl ShapeProblem {
     /// JSON Pointer (RFC 6901) into the body that set the shape.
     pub fn pointer(&self) -> String {
         match &self.parameter {
-            Some(name) => format!("/shape/parameters/{}", name.replace('~', "~0").replace('/', "~1")),
+            Some(name) => format!("/shape/parameters/{}", json::pointer::escaped(name)),
             None => "/shape".to_owned(),
         }
     }
@@ -248,7 +248,7 @@ impl Shaped {
             self.without.contains(name.as_ref()) || plain.is_some_and(|plain| self.without.contains(plain.as_str()))
         };
         let problem = |name: &Cow<'_, str>| ArgumentProblem {
-            pointer: format!("/{}", name.replace('~', "~0").replace('/', "~1")),
+            pointer: format!("/{}", json::pointer::escaped(name)),
             message: "is not an argument here; leave it out".to_owned(),
             expected: None,
             did_you_mean: None,

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::domain::catalog::schema::{InputSchema, LossReason, SchemaLoss};
 use crate::domain::catalog::tool::Tool;
+use crate::domain::text::json::pointer;
 use crate::domain::text::json_text::JsonText;
 
 /// Maximum number of recorded losses.
@@ -120,7 +121,7 @@ fn inside(object: &mut Map<String, Value>, step: Step, pointer: &mut String, los
         match (keyword.as_str(), value) {
             ("properties" | "patternProperties", Value::Object(named)) => {
                 for (name, inner) in named {
-                    within(&name.replace('~', "~0").replace('/', "~1"), inner, step, pointer, losses);
+                    within(&pointer::escaped(name), inner, step, pointer, losses);
                 }
             }
             ("anyOf" | "prefixItems", Value::Array(listed)) => {

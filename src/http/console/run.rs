@@ -16,6 +16,7 @@ use super::{RUN, TOOL, TOOLS};
 use crate::domain::catalog::hidden_text::visible;
 use crate::domain::catalog::tool::Tool;
 use crate::domain::execution::arguments::ArgumentProblem;
+use crate::domain::text::json::pointer::escaped;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::pages::browser::Fields;
@@ -201,11 +202,6 @@ fn arguments(tool: &Tool, fields: &Fields, not_json: &str) -> Result<String, Pro
         return Ok(format!("{{{}}}", members.join(",")));
     }
     Err(Problem { errors, ..Problem::new(Code::InvalidArguments, not_json) })
-}
-
-/// A name as a part of a JSON Pointer (RFC 6901).
-fn escaped(name: &str) -> String {
-    name.replace('~', "~0").replace('/', "~1")
 }
 
 fn page(visit: Visit<'_>, tool: &Tool, given: &Fields, outcome: &Outcome) -> HttpResponse {

@@ -247,7 +247,8 @@ mod tests {
     fn callers_are_limited_each_for_itself_and_by_the_first_pattern_that_fits() {
         let exceptions = [("user:b@example.org", 1), ("user:*@Example.org", 3), ("service-key", 0)];
         let call_exceptions = exceptions.map(|(pattern, number)| (pattern.to_owned(), number)).to_vec();
-        let limits = limits(LimitSettings { calls: 2, call_exceptions, selections: 1, ..LimitSettings::default() });
+        let selection_exceptions = vec![("user:b@example.org".to_owned(), 4)];
+        let limits = limits(LimitSettings { calls: 2, call_exceptions, selections: 1, selection_exceptions, ..LimitSettings::default() });
         let (one, two) = (ServerName::from("one"), ServerName::from("two"));
         let calls = |principal: &Principal| {
             let servers = [&one, &two].into_iter().cycle();
@@ -263,6 +264,8 @@ mod tests {
         assert_eq!(refused.to_string(), "this caller may make 2 tool calls a minute");
         assert!(selection(&limits, &Principal::anyone()).is_ok(), "calls are not messages");
         assert_eq!(selection(&limits, &Principal::anyone()).unwrap_err().limit, Limit::Selections);
+        let selections = (0..10).filter(|_| selection(&limits, &user("b", "b@example.org")).is_ok()).count();
+        assert_eq!(selections, 4, "with an exception of its own");
     }
 
     /// Regression test: an address in a pattern put all of the pattern in lower case, so that its other alternatives matched other ids.

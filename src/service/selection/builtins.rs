@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
+use tokio::sync::watch;
 
 use crate::domain::selection::builtins::{Families, Family, Nearness};
 use crate::domain::selection::relevance::{Courtesy, QueryPlan, Role, courtesy};
@@ -15,9 +16,14 @@ const EARLIER: usize = 5;
 /// Maximum number of searches that are considered, the last ones.
 const SEARCHES: usize = 16;
 
-/// The vectors of the families' examples, in their order; `None` until they are embedded.
+/// The vectors of the families' examples.
 #[derive(Default)]
-pub(super) struct BuiltinExamples(ArcSwapOption<Vec<Arc<[f32]>>>);
+pub(super) struct BuiltinExamples {
+    /// In the order of the examples; `None` until they are embedded.
+    vectors: ArcSwapOption<Vec<Arc<[f32]>>>,
+    /// Whether any texts were judged without them.
+    were_missed: watch::Sender<bool>,
+}
 
 /// The texts by which families are judged.
 pub(super) struct BuiltinTexts {
@@ -60,7 +66,13 @@ impl BuiltinTexts {
 
 impl BuiltinExamples {
     pub(super) fn set(&self, vectors: Vec<Arc<[f32]>>) {
-        self.0.store(Some(Arc::new(vectors)));
+        self.vectors.store(Some(Arc::new(vectors)));
+    }
+
+    /// Waits until texts are judged without the vectors.
+    pub(super) async fn missed(&self) {
+        // The sender is this struct's, so waiting can't fail.
+        let _ = self.were_missed.subscribe().wait_for(|were_missed| *were_missed).await;
     }
 
     /// The families that these texts need. If the embedder fails, cues decide alone.
@@ -75,7 +87,11 @@ impl BuiltinExamples {
     async fn families(&self, texts: &[String], nearness: Nearness, embedder: &dyn Embedder) -> BTreeSet<Family> {
         let all = Families::all();
         let mut found: BTreeSet<Family> = texts.iter().flat_map(|text| all.with_cue(text)).collect();
-        if let Some(examples) = self.0.load_full()
+        let examples = self.vectors.load_full();
+        if examples.is_none() {
+            self.were_missed.send_replace(true);
+        }
+        if let Some(examples) = examples
             && !texts.is_empty()
         {
             let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
@@ -89,8 +105,48 @@ impl BuiltinExamples {
 
 #[cfg(test)]
 mod tests {
-    use super::{BuiltinTexts, Role, SelectRequest};
+    use std::sync::Arc;
+
+    use async_trait::async_trait;
+    use futures::FutureExt as _;
+
+    use super::{BuiltinExamples, BuiltinTexts, Role, SelectRequest};
+    use crate::service::ports::{EmbedError, Embedder};
     use crate::service::selection::request::Turn;
+
+    struct Broken;
+
+    #[async_trait]
+    impl Embedder for Broken {
+        fn model(&self) -> &'static str {
+            "broken"
+        }
+
+        fn dimension(&self) -> usize {
+            0
+        }
+
+        async fn embed_queries(&self, _: &[&str]) -> Result<Vec<Arc<[f32]>>, EmbedError> {
+            Err(EmbedError::Failed("it is broken".to_owned()))
+        }
+
+        async fn embed_passages(&self, _: Vec<String>) -> Result<Vec<Arc<[f32]>>, EmbedError> {
+            Err(EmbedError::Failed("it is broken".to_owned()))
+        }
+    }
+
+    /// Regression test: each new data folder embedded the examples at its first start, also where nobody offers these tools.
+    #[tokio::test]
+    async fn examples_are_wanted_once_texts_are_judged_without_them() {
+        let examples = BuiltinExamples::default();
+        assert!(examples.missed().now_or_never().is_none(), "nothing was judged");
+        let texts = BuiltinTexts { message: vec!["take a note: milk".to_owned()], earlier: Vec::new(), searches: Vec::new() };
+        let families = examples.judge(&texts, &Broken).await;
+        assert!(!families.needed.is_empty(), "cues decide alone");
+        for _ in 0..2 {
+            assert!(examples.missed().now_or_never().is_some(), "also once embedding them has failed");
+        }
+    }
 
     /// Regression test: thanks after an answer about the calendar needed the calendar.
     #[test]

@@ -22,6 +22,7 @@ use self::characters::escaped;
 pub use self::characters::{is_control, is_unseen, strip, visible};
 pub use self::identifiers::Identifiers;
 use self::place::Place;
+use crate::domain::text::json::pointer;
 
 /// Maximum number of places reported per definition.
 const MOST_PLACES: usize = 20;
@@ -155,7 +156,7 @@ fn report(pointer: &str, gone: &[char]) -> HiddenText {
 fn within<T>(pointer: &mut String, name: &str, work: impl FnOnce(&mut String) -> T) -> T {
     let length = pointer.len();
     pointer.push('/');
-    pointer.push_str(&name.replace('~', "~0").replace('/', "~1"));
+    pointer.push_str(&pointer::escaped(name));
     let done = work(pointer);
     pointer.truncate(length);
     done

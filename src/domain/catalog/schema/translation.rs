@@ -12,6 +12,7 @@ use crate::domain::catalog::schema::loss::{LossReason, SchemaLoss};
 use crate::domain::catalog::schema::references::References;
 use crate::domain::catalog::schema::values::{allow_null, any_value, free_form, tidy_enum};
 use crate::domain::execution::arguments::ignores_siblings;
+use crate::domain::text::json::pointer;
 
 /// Maximum depth of published nesting. Deeper schemas become free-form values.
 pub(super) const MAX_DEPTH: usize = 24;
@@ -338,7 +339,7 @@ impl<'a> Translation<'a> {
             out.push('/');
             match step {
                 Step::Keyword(keyword) => out.push_str(keyword),
-                Step::Name(name) => out.push_str(&name.replace('~', "~0").replace('/', "~1")),
+                Step::Name(name) => out.push_str(&pointer::escaped(name)),
                 Step::Place(place) => {
                     let _ = write!(out, "{place}");
                 }

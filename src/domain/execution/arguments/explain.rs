@@ -5,6 +5,7 @@ use jsonschema::{ValidationError, Validator};
 use serde_json::{Map, Value};
 
 use crate::domain::execution::arguments::{ArgumentProblem, PROBLEM_LIMIT, cut};
+use crate::domain::text::json::pointer;
 use crate::domain::text::similar::nearest;
 
 /// Maximum number of values or names in a list.
@@ -290,5 +291,5 @@ fn with_article(kind: &str) -> &str {
 }
 
 fn below(pointer: &str, name: &str) -> String {
-    format!("{pointer}/{}", name.replace('~', "~0").replace('/', "~1"))
+    format!("{pointer}/{}", pointer::escaped(name))
 }

@@ -1,6 +1,7 @@
 //! Works on JSON as text. Parsed trees round numbers, so values that must not change stay text. Edits leave every other byte
 //! unchanged.
 
+pub mod pointer;
 mod splice;
 mod edit;
 mod scan;

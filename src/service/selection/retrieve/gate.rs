@@ -33,6 +33,15 @@ impl Retrieve {
         }
     }
 
+    /// Waits until the examples of messages that need Open WebUI's own tools are worth embedding, which takes seconds: until a request
+    /// offers such tools. If the store has vectors of them, this was so at an earlier start.
+    pub async fn needs_builtins(&self, store: &dyn ComputedStore) {
+        let hashes: Vec<Fingerprint> = Families::all().example_texts().map(Fingerprint::of_text).collect();
+        if store.vectors(self.model(), &hashes).await.unwrap_or_default().is_empty() {
+            self.builtins.missed().await;
+        }
+    }
+
     /// Embeds the examples of messages that need Open WebUI's own tools. The vectors are cached in the store like those of tools.
     pub async fn teach_builtins(&self, store: &dyn ComputedStore) {
         let texts: Vec<&str> = Families::all().example_texts().collect();

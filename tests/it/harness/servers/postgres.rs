@@ -78,24 +78,50 @@ fn unprivileged(program: impl AsRef<std::ffi::OsStr>, folder: &Path) -> Command 
     command
 }
 
+/// A folder of the unprivileged user. Its keeper removes it, because nothing is dropped at the end of the tests.
+fn folder() -> PathBuf {
+    let folder = TempDir::with_prefix("toolsieve-postgres-").unwrap().keep();
+    if rustix::process::geteuid().is_root() {
+        chown(&folder, Some(NOBODY), Some(NOBODY)).unwrap();
+    }
+    folder
+}
+
+fn succeed(command: &mut Command) {
+    let done = command.output().unwrap();
+    assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
+}
+
+/// A command that runs as long as the process of the tests. Then its folder is removed.
+fn keeper(folder: &Path) -> Command {
+    let mut keeper = unprivileged("sh", folder);
+    keeper.args(["-c", KEEPER, "sh"]).arg(folder).stdin(Stdio::piped());
+    keeper
+}
+
+/// An empty cluster, which each server gets a copy of: creating one takes seconds.
+fn empty_cluster() -> PathBuf {
+    static CLUSTER: LazyLock<(PathBuf, Child)> = LazyLock::new(|| {
+        let folder = folder();
+        let (password, data) = (folder.join("password"), folder.join("data"));
+        fs::write(&password, PASSWORD).unwrap();
+        if rustix::process::geteuid().is_root() {
+            chown(&password, Some(NOBODY), Some(NOBODY)).unwrap();
+        }
+        let mut initdb = unprivileged(programs().join("initdb"), &folder);
+        initdb.args(["--auth=scram-sha-256", "--encoding=UTF8", "--no-sync", "--username", USER, "--pwfile=password", "--pgdata"]);
+        succeed(initdb.arg(&data));
+        // Keeps the folder alone.
+        (data, keeper(&folder).arg("true").spawn().unwrap())
+    });
+    CLUSTER.0.clone()
+}
+
 impl Postgres {
     /// Creates a cluster and starts its server.
     pub(crate) fn start() -> Self {
-        // The keeper removes the folder, because nothing is dropped at the end of the tests.
-        let folder = TempDir::with_prefix("toolsieve-postgres-").unwrap().keep();
-        fs::write(folder.join("password"), PASSWORD).unwrap();
-        if rustix::process::geteuid().is_root() {
-            for path in [&folder, &folder.join("password")] {
-                chown(path, Some(NOBODY), Some(NOBODY)).unwrap();
-            }
-        }
-        let data = folder.join("data");
-        let mut initdb = unprivileged(programs().join("initdb"), &folder);
-        initdb
-            .args(["--auth=scram-sha-256", "--encoding=UTF8", "--no-sync", "--username", USER, "--pwfile=password", "--pgdata"])
-            .arg(&data);
-        let done = initdb.output().unwrap();
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        let folder = folder();
+        succeed(unprivileged("cp", &folder).args(["-a", "--reflink=auto"]).arg(empty_cluster()).arg(folder.join("data")));
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut server = Self { folder, port, keeper: None };
         server.resume();
@@ -108,8 +134,8 @@ impl Postgres {
 
     /// Starts the server again, and waits until it accepts connections.
     pub(crate) fn resume(&mut self) {
-        let mut keeper = unprivileged("sh", &self.folder);
-        keeper.args(["-c", KEEPER, "sh"]).arg(&self.folder).arg(programs().join("postgres")).arg("-D").arg(self.data());
+        let mut keeper = keeper(&self.folder);
+        keeper.arg(programs().join("postgres")).arg("-D").arg(self.data());
         let port = format!("port={}", self.port);
         let socket = format!("unix_socket_directories={}", self.folder.display());
         // Without flushes: the machine does not crash, only the server.
@@ -117,7 +143,7 @@ impl Postgres {
             keeper.args(["-c", setting]);
         }
         let log = fs::File::options().create(true).append(true).open(self.folder.join("log")).unwrap();
-        let keeper = keeper.stdin(Stdio::piped()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
+        let keeper = keeper.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
         // The former keeper would remove the folder.
         if let Some(mut former) = self.keeper.replace(keeper) {
             former.kill().unwrap();
