@@ -377,6 +377,11 @@ impl Learning {
         self.memories.messages()
     }
 
+    /// Number of remembered messages. A message counts once, also in several scopes.
+    pub fn distinct_messages(&self) -> usize {
+        self.memories.distinct_messages()
+    }
+
     /// Number of uses that were not stored since the start, because the store was slow or failed.
     pub fn lost(&self) -> u64 {
         self.queue.lost()

@@ -1,6 +1,6 @@
 //! The memories of all scopes, behind locks that are held for microseconds.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -170,6 +170,13 @@ impl Memories {
         let mut messages = 0;
         self.each(|_, memory| messages += memory.messages());
         messages
+    }
+
+    /// Number of remembered messages. A message counts once, also in several scopes.
+    pub(super) fn distinct_messages(&self) -> usize {
+        let mut messages = HashSet::new();
+        self.each(|_, memory| messages.extend(memory.message_hashes()));
+        messages.len()
     }
 
     /// Number of remembered vectors, of messages and of the words of calls. Each counts once per scope.
