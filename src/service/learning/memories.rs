@@ -134,7 +134,6 @@ impl Memories {
 
     /// Forgets evidence. Returns how many pieces of messages were removed, over all scopes. Then, [`Self::refit`] is due.
     pub(super) fn forget(&self, forgotten: &Forgotten) -> usize {
-        let keep = |person: &str, evidence: &Evidence| !forgotten.has(person, &evidence.tool, evidence.at);
         let mut removed = 0;
         for shard in &self.shards {
             let mut shard = shard.write();
@@ -143,7 +142,7 @@ impl Memories {
                     removed += memory.uses();
                     return false;
                 }
-                removed += memory.retain(keep);
+                removed += memory.retain(|person: &str, evidence: &Evidence| !forgotten.has(scope, person, &evidence.tool, evidence.at));
                 memory.rows() > 0
             });
         }
