@@ -35,15 +35,16 @@ pub(super) fn as_table(costs: &Value, by: &str) -> String {
         return remedy;
     }
     let currency = costs["currency"].as_str();
-    let heads = ["Messages", "Calls", "Tokens saved", "Saved", "LLM answers", "LLM tokens", "LLM cost", "Own keys", "Own cost"];
-    let heads = [[head].as_slice(), &heads].concat();
+    // Calls are counted only by group and by user.
+    let has_calls = matches!(by, "group" | "user");
+    let calls: &[&str] = if has_calls { &["Calls"] } else { &[] };
+    let heads = ["Tokens saved", "Saved", "LLM answers", "LLM tokens", "LLM cost", "Own keys", "Own cost"];
+    let heads = [[head, "Messages"].as_slice(), calls, &heads].concat();
     let rows = table::of_list(&heads, &costs[list], |row| {
         let name = text(&row[key]);
         let (llm, own) = (&row["llm"], &row["own_keys"]);
-        [
-            if name.is_empty() { "(none)".to_owned() } else { name },
-            text(&row["messages"]),
-            text(&row["calls"]),
+        let first = [if name.is_empty() { "(none)".to_owned() } else { name }, text(&row["messages"])];
+        let rest = [
             text(&row["tokens_saved"]),
             money(&row["money_saved"], currency),
             text(&llm["requests"]),
@@ -51,7 +52,8 @@ pub(super) fn as_table(costs: &Value, by: &str) -> String {
             money(&llm["cost"], currency),
             tokens(own).to_string(),
             money(&own["cost"], currency),
-        ]
+        ];
+        first.into_iter().chain(has_calls.then(|| text(&row["calls"]))).chain(rest)
     });
     format!("{rows}\n\n{}", as_summary(costs))
 }
@@ -164,5 +166,25 @@ mod tests {
         let groups = json!({"by": "group", "currency": null, "groups": [], "users": [], "totals": figures(&Value::Null, &Value::Null)});
         assert!(as_table(&groups, "user").contains("set by = \"user\" in [usage]"));
         assert!(as_table(&groups, "group").contains("Tokens saved"));
+    }
+
+    /// Regression test: the column of calls was there for days and models too, and always empty.
+    #[test]
+    fn only_groups_and_users_have_calls() {
+        let row = |more: &Value| {
+            let mut row = figures(&Value::Null, &Value::Null);
+            row.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            json!([row])
+        };
+        let costs = json!({
+            "by": "user", "currency": null, "totals": figures(&Value::Null, &Value::Null),
+            "days": row(&json!({"day": "2027-01-31"})), "models": row(&json!({"model": "large"})),
+            "groups": row(&json!({"group": "ops", "calls": 4711})), "users": row(&json!({"user": "user:anna", "calls": 4711})),
+        });
+        for (by, has_calls) in [("day", false), ("model", false), ("group", true), ("user", true)] {
+            let table = as_table(&costs, by);
+            assert_eq!((table.contains("Calls"), table.contains("4711")), (has_calls, has_calls), "{by}: {table}");
+            assert!(table.contains("Messages") && table.contains("90000"), "{by}: {table}");
+        }
     }
 }

@@ -56,7 +56,7 @@ pub(super) struct Forget {
 #[derive(Args)]
 #[group(required = true, multiple = false)]
 struct Forgotten {
-    /// Caller whose messages to forget: user:ID or key:NAME
+    /// Caller whose messages to forget, whatever the key with which they came: user:ID or key:NAME
     #[arg(long, value_name = "PRINCIPAL")]
     principal: Option<String>,
     /// Public name of a tool, or SERVER/TOOL for a tool that no longer exists

@@ -146,10 +146,16 @@ fn state(server: &Value) -> String {
 
 /// The servers file for what the API has added, and the variables that stand for secret values.
 fn exported(answer: &Value) -> (Value, Vec<String>) {
-    let (mut servers, mut variables) = (Map::new(), Vec::new());
+    let (mut servers, mut variables, mut unnamed) = (Map::new(), Vec::new(), 0_usize);
     for server in answer["servers"].as_array().into_iter().flatten().filter(|server| server["entry"].is_object()) {
         let (name, mut entry) = (text(&server["server"]), server["entry"].clone());
-        name_variables(&mut entry, &name, &mut variables);
+        if name.contains(|letter: char| letter.is_ascii_alphabetic()) {
+            name_variables(&mut entry, &name, &mut variables);
+        } else {
+            // Nothing of such a name would remain.
+            unnamed += 1;
+            name_variables(&mut entry, &format!("server_{unnamed}"), &mut variables);
+        }
         if server["enabled"] == false {
             entry["disabled"] = json!(true);
         }
@@ -161,7 +167,7 @@ fn exported(answer: &Value) -> (Value, Vec<String>) {
 fn name_variables(value: &mut Value, name: &str, variables: &mut Vec<String>) {
     match value {
         Value::String(text) if text == STORED => {
-            let variable = variable(name);
+            let variable = unique(variable(name), variables);
             *text = format!("${{{variable}}}");
             variables.push(variable);
         }
@@ -184,9 +190,20 @@ fn variable(name: &str) -> String {
     if name.starts_with(|first: char| first.is_ascii_digit()) { format!("_{name}") } else { name }
 }
 
+/// The name, with a number if another secret has it already: one server must never get the credentials of another.
+fn unique(name: String, taken: &[String]) -> String {
+    if !taken.contains(&name) {
+        return name;
+    }
+    let free = (2_u64..).map(|number| format!("{name}_{number}")).find(|numbered| !taken.contains(numbered));
+    free.unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use std::collections::BTreeSet;
+
+    use serde_json::{Value, json};
 
     use super::{STORED, exported};
 
@@ -205,5 +222,26 @@ mod tests {
             "disabled": true
         }}});
         assert_eq!((file, variables.len()), (expected, 3));
+    }
+
+    /// Regression test: servers whose names differ only in other characters than ASCII letters and digits had the same variables.
+    #[test]
+    fn every_secret_has_a_variable_of_its_own() {
+        let entry = |headers: &[&str]| -> Value {
+            let headers: serde_json::Map<String, Value> = headers.iter().map(|name| ((*name).to_owned(), json!(STORED))).collect();
+            json!({"url": "https://example.org/mcp", "headers": headers})
+        };
+        let names = ["会議", "予定", "web-1", "web_1", "web", "1", "server_1"];
+        let servers = names.map(|name| json!({"server": name, "enabled": true, "entry": entry(&["Authorization", "1-Authorization"])}));
+        let (file, variables) = exported(&json!({"servers": servers}));
+        assert_eq!(variables.iter().collect::<BTreeSet<_>>().len(), 2 * names.len(), "{variables:?}");
+        for variable in &variables {
+            let is_name = variable.chars().all(|letter| letter.is_ascii_uppercase() || letter.is_ascii_digit() || letter == '_');
+            assert!(is_name && variable.starts_with(|first: char| first.is_ascii_uppercase()), "{variable}");
+        }
+        let of = |name: &str| file["mcpServers"][name]["headers"]["Authorization"].as_str().unwrap().to_owned();
+        let expected = ["${SERVER_1_AUTHORIZATION}", "${SERVER_2_AUTHORIZATION}", "${WEB_1_AUTHORIZATION}", "${WEB_1_AUTHORIZATION_2}"];
+        assert_eq!(names[..4].iter().map(|name| of(name)).collect::<Vec<_>>(), expected);
+        assert_eq!(of("server_1"), "${SERVER_1_AUTHORIZATION_2}");
     }
 }

@@ -74,6 +74,11 @@ impl Memory {
         self.rows.iter().filter(|row| row.is_message()).count()
     }
 
+    /// A hash of each remembered message's id.
+    pub(crate) fn message_hashes(&self) -> impl Iterator<Item = u64> {
+        self.rows.iter().filter(|row| row.is_message()).map(|row| row.id.number())
+    }
+
     /// Number of remembered vectors: of messages, and of the words of calls.
     pub fn rows(&self) -> usize {
         self.rows.len()

@@ -22,6 +22,10 @@ impl MessageHash {
         Self(HASHES.hash_one(id) & !1 | u64::from(is_of_words(id)))
     }
 
+    pub(super) fn number(self) -> u64 {
+        self.0
+    }
+
     fn is_of_words(self) -> bool {
         self.0 & 1 == 1
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::domain::access::principal::{Principal, PrincipalKind};
+use crate::domain::access::principal::{Principal, PrincipalId, PrincipalKind};
 
 /// The tenant of callers without a named key.
 const UNNAMED: &str = "-";
@@ -45,6 +45,19 @@ impl Scope {
         audiences.map(|audience| Self { key: Arc::clone(&key), audience }).collect()
     }
 
+    /// The scope of a caller's own messages, with the id of the named key with which they came.
+    pub fn own(key: Option<&str>, caller: &PrincipalId) -> Self {
+        Self { key: key.unwrap_or(UNNAMED).into(), audience: Audience::Caller(caller.as_str().into()) }
+    }
+
+    /// The only caller whose messages the scope contains.
+    pub(crate) fn caller(&self) -> Option<&str> {
+        match &self.audience {
+            Audience::Caller(id) => Some(id),
+            Audience::Group(_) | Audience::All => None,
+        }
+    }
+
     /// Parses what [`Display`](fmt::Display) writes.
     pub fn read(text: &str) -> Option<Self> {
         let (key, audience) = text.split_once('/')?;
@@ -59,7 +72,7 @@ impl Scope {
 
     /// Whether the scope contains only one caller's messages.
     pub(crate) fn is_own(&self) -> bool {
-        matches!(self.audience, Audience::Caller(_))
+        self.caller().is_some()
     }
 }
 
@@ -87,6 +100,7 @@ mod tests {
         let user = key.on_behalf_of(User { id: "a/b=c".into(), groups, ..User::default() }, &GroupTable::default());
         let names: Vec<String> = Scope::of(&user).iter().map(ToString::to_string).collect();
         assert_eq!(names, ["-/caller=user:a/b=c", "-/group=ops", "-/all"]);
+        assert_eq!(Scope::of(&user)[0], Scope::own(None, &user.id));
         for scope in Scope::of(&user) {
             assert_eq!(Scope::read(&scope.to_string()), Some(scope));
         }

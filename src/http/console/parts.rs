@@ -10,7 +10,7 @@ use super::text::{Texts, reason};
 use crate::domain::access::management::NO_ENTRY;
 pub(super) use crate::domain::text::short::short;
 use crate::http::pages::browser::Fields;
-use crate::http::problem::Problem;
+use crate::http::problem::{Code, Problem};
 use crate::http::routes::admin::time;
 use crate::service::ports::{ServerPhase, UsageQuery};
 
@@ -242,6 +242,14 @@ pub(super) fn based_on<'a>(fields: &'a Fields, name: &str) -> Option<&'a str> {
         Some(of) if of != name => Some(NO_ENTRY),
         _ => fields.given("version"),
     }
+}
+
+/// The version in a form. A form that is shown again keeps the version on which its change is based, so that saving it overwrites nothing
+/// unseen. After a conflict, the page shows what is stored now, and the form has its version.
+pub(super) fn version_in(form: &Form<'_>, name: &str, now: String) -> String {
+    let in_conflict = form.problem.is_some_and(|problem| problem.code == Code::PreconditionFailed);
+    let sent = based_on(form.given, name).filter(|_| !in_conflict);
+    sent.map_or(now, str::to_owned)
 }
 
 /// The error at the name of something new, if something else has this name.

@@ -152,10 +152,9 @@ impl<'a> Parameter<'a> {
                 trimmed.to_owned()
             }
             // A parameter of several types may be a text.
-            Kind::Json if self.schema.get("type").is_some() => return Err(()),
+            Kind::Json if self.schema.get("type").is_some() && !types(self.schema).contains(&"string") => return Err(()),
             Kind::Line => Value::from(trimmed).to_string(),
-            // Browsers send a line break as two characters.
-            _ => Value::from(text.replace("\r\n", "\n")).to_string(),
+            _ => Value::from(text).to_string(),
         }))
     }
 }
@@ -165,17 +164,26 @@ impl<'a> Kind<'a> {
         if let Some(values) = schema["enum"].as_array().filter(|values| values.len() <= CHOICES) {
             return Self::Choice(values);
         }
-        match schema["type"].as_str() {
-            Some("boolean") if is_required => Self::Switch,
-            Some("boolean") => Self::Maybe,
-            Some("integer") => Self::Integer,
-            Some("number") => Self::Number,
-            Some("string") if schema.get("format").is_some() => Self::Line,
-            Some("string") if schema["maxLength"].as_u64().is_some_and(|most| most <= LINE) => Self::Line,
-            Some("string") => Self::Text,
+        match types(schema)[..] {
+            ["boolean"] if is_required => Self::Switch,
+            ["boolean"] => Self::Maybe,
+            ["integer"] => Self::Integer,
+            ["number"] => Self::Number,
+            ["string"] if schema.get("format").is_some() => Self::Line,
+            ["string"] if schema["maxLength"].as_u64().is_some_and(|most| most <= LINE) => Self::Line,
+            ["string"] => Self::Text,
             _ => Self::Json,
         }
     }
+}
+
+/// The types that a schema names, without `null`: an empty field is not sent.
+fn types(schema: &Value) -> Vec<&str> {
+    let named = match &schema["type"] {
+        Value::Array(named) => named.as_slice(),
+        one => std::slice::from_ref(one),
+    };
+    named.iter().filter_map(Value::as_str).filter(|name| *name != "null").collect()
 }
 
 /// The arguments of a form as JSON text. JSON for all of them takes the place of the single fields.

@@ -5,7 +5,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use maud::{Markup, html};
 
 use super::layout::{Place, Visit};
-use super::parts::{Form, based_on, done, phase, second, short, taken};
+use super::parts::{Form, based_on, done, phase, second, short, taken, version_in};
 use super::text::{Texts, reason};
 use super::{SERVER, SERVERS};
 use crate::domain::access::management::{ManagedBy, NO_ENTRY};
@@ -50,20 +50,20 @@ pub(super) async fn show(state: web::Data<State>, caller: Caller, request: HttpR
 
 /// Saves, switches, restarts or removes a server.
 pub(super) async fn change(state: web::Data<State>, caller: Caller, request: HttpRequest, body: Body) -> HttpResponse {
-    let (visit, fields) = match Visit::with_form(&state, &request, &body, SERVERS) {
+    let (visit, mut fields) = match Visit::with_form(&state, &request, &body, SERVERS) {
         Ok(begun) => begun,
         Err(elsewhere) => return elsewhere,
     };
     let (texts, name) = (visit.texts, ServerName::from(fields.text("server")));
-    let expected = based_on(&fields, name.as_str());
+    let expected = based_on(&fields, name.as_str()).map(str::to_owned);
     let mut warnings = Vec::new();
     let (changed, done) = match fields.text("do") {
         "on" => (servers::switch(&state, &caller.0, &name, true, BRIEF).await, "switched_on"),
         "off" => (servers::switch(&state, &caller.0, &name, false, BRIEF).await, "switched_off"),
         "restart" => (servers::restart(&state, &caller.0, &name, BRIEF).await, "restarted"),
-        "remove" => (servers::remove(&state, &caller.0, &name, expected).await, "removed"),
+        "remove" => (servers::remove(&state, &caller.0, &name, expected.as_deref()).await, "removed"),
         _ => {
-            let saved = servers::save(&state, &caller.0, &name, (fields.text("entry").as_bytes(), expected), BRIEF).await;
+            let saved = servers::save(&state, &caller.0, &name, (fields.text("entry").as_bytes(), expected.as_deref()), BRIEF).await;
             (saved.map(|(_, found)| warnings = found), "saved")
         }
     };
@@ -81,16 +81,20 @@ pub(super) async fn change(state: web::Data<State>, caller: Caller, request: Htt
         },
         // A new server has the name of one in the file. The form keeps the entry, for another name.
         Err(problem) if problem.code == Code::ManagedByFile && fields.given("entry").is_some() => {
+            fields.take("version");
             page(visit, None, &Fields::default(), (&fields, Some(&Problem { parameter: Some("server".into()), ..problem })))
         }
         Err(problem) => {
             let view = servers::view(&state, &name).await.ok();
+            let is_new = expected.as_deref() == Some(NO_ENTRY);
             if problem.code == Code::PreconditionFailed
-                && expected == Some(NO_ENTRY)
+                && is_new
                 && let Some(view) = &view
             {
                 return page_of_taken(visit, view, (&fields, &taken(texts, "server", problem)));
             }
+            // The form for a new server stays one, whoever else has its name.
+            let view = view.filter(|_| !is_new);
             // The buttons and the confirmation of a removal send no entry.
             let given = view.as_ref().filter(|_| fields.given("entry").is_none()).map_or(fields, entered);
             page(visit, view.as_ref(), &Fields::default(), (&given, Some(&problem)))
@@ -190,7 +194,8 @@ fn form_with(
 ) -> Markup {
     let texts = visit.texts;
     let form = Form { is_fixed: !visit.may_change(), ..Form::new(texts, given, problem) };
-    let version = of.or(view).map_or_else(|| NO_ENTRY.to_owned(), |view| visit.state.servers.version(&view.server));
+    let now = of.or(view).map_or_else(|| NO_ENTRY.to_owned(), |view| visit.state.servers.version(&view.server));
+    let version = version_in(&form, given.text("server"), now);
     let fields = html! {
         (form.error_beside(&["server", "entry"]))
         input type="hidden" name="version" value=(version);

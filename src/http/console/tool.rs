@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::definitions::{Approval, approve, difference, is_open, state as state_of};
 use super::layout::{Place, Visit};
-use super::parts::{Form, Head, UNKNOWN, done, grouped, last_days, milliseconds, moment, share, short, table};
+use super::parts::{Form, Head, UNKNOWN, done, grouped, last_days, milliseconds, moment, share, short, table, version_in};
 use super::shape::{self, ShapeRows};
 use super::text::{Texts, reason};
 use super::{RUN, TOOL, TOOLS};
@@ -289,6 +289,7 @@ fn form(visit: &Visit<'_>, subject: &Subject, given: &Fields, problem: Option<&P
     let in_conflict = problem.is_some_and(|problem| problem.code == Code::PreconditionFailed);
     let is_fixed = of_file.is_some() || !visit.may_change();
     let form = Form { is_fixed, ..Form::new(texts, given, problem) };
+    let version = version_in(&form, &view.tool, view.version.to_string());
     let fields = html! {
         @if !problem.is_some_and(|problem| rows.show(problem)) { (form.error_beside(&FIELDS)) }
         (form.area("description", &texts.description, &texts.description_hint))
@@ -307,7 +308,7 @@ fn form(visit: &Visit<'_>, subject: &Subject, given: &Fields, problem: Option<&P
         @else {
             form.columns method="post" action=(visit.at(TOOL)) {
                 (visit.token())
-                @for (name, value) in [("server", &view.server), ("tool", &view.tool), ("version", &view.version.to_string())] {
+                @for (name, value) in [("server", &view.server), ("tool", &view.tool), ("version", &version)] {
                     input type="hidden" name=(name) value=(value);
                 }
                 (fields)

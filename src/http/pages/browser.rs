@@ -56,7 +56,8 @@ impl SessionCookie {
     }
 }
 
-/// The fields of a form or a query. If one occurs twice, none counts.
+/// The fields of a form or a query. If one occurs twice, none counts. Browsers send every line break as two characters (`\r\n`). Here it is
+/// one.
 #[derive(Default)]
 pub(in crate::http) struct Fields(HashMap<String, String>);
 
@@ -64,7 +65,7 @@ impl Fields {
     pub(in crate::http) fn of(text: &[u8]) -> Self {
         let (mut found, mut twice) = (HashMap::new(), Vec::new());
         for (name, value) in url::form_urlencoded::parse(text) {
-            if found.insert(name.clone().into_owned(), value.into_owned()).is_some() {
+            if found.insert(name.clone().into_owned(), value.replace("\r\n", "\n")).is_some() {
                 twice.push(name.into_owned());
             }
         }
@@ -84,7 +85,7 @@ impl Fields {
         self.0.get(name).map_or("", |value| value.trim())
     }
 
-    /// The value of a field as it was sent.
+    /// The value of a field as it was sent, with the spaces around it.
     pub(in crate::http) fn raw(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
@@ -186,6 +187,14 @@ mod tests {
         assert_eq!(found.take("iss").as_deref(), Some("https://a.example"));
         assert_eq!(found.take("state"), None);
         assert_eq!((found.list("list"), found.lines("lines")), (vec!["a", "b"], vec!["a, b", "c"]));
+    }
+
+    /// Regression test: a text with line breaks was another text after it was saved unchanged.
+    #[test]
+    fn a_line_break_is_one_character() {
+        let found = Fields::of(b"text=+a%0D%0A%0D%0Ab%0Ac%0D%0A&return=a%0Db");
+        assert_eq!((found.raw("text"), found.text("text")), (Some(" a\n\nb\nc\n"), "a\n\nb\nc"));
+        assert_eq!(found.text("return"), "a\rb");
     }
 
     #[test]

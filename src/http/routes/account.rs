@@ -10,6 +10,7 @@ use secrecy::{ExposeSecret, SecretString};
 use crate::domain::access::principal::{Principal, User};
 use crate::domain::access::switches::UserSwitch;
 use crate::domain::catalog::tool::ServerName;
+use crate::domain::learning::scope::Scope;
 use crate::http::body::Body;
 use crate::http::pages::account::{Account, Own};
 use crate::http::pages::browser::{Fields, html, see};
@@ -53,14 +54,15 @@ async fn page(
     let own = match owner(session) {
         None => None,
         Some(owner) => {
-            let learned = (state.learning.mode() != LearningMode::Off).then(|| state.learning.tools_of(&owner.id));
+            let own = own_scope(session, &owner);
+            let learned = (state.learning.mode() != LearningMode::Off).then(|| state.learning.tools_of(&own));
             let view = state.current.view(&with_rights(state, session, &owner));
             let usable = learned.iter().flatten().map(|learned| &learned.tool).filter(|tool| view.tool(tool).is_some());
             Some(Own {
                 selects: !state.switches.is_off(&owner.id, UserSwitch::Narrowing),
                 usable: usable.cloned().collect(),
                 learned,
-                is_stored: state.learning.keeps(&owner.id).await?,
+                is_stored: state.learning.keeps(&own).await?,
                 secrets: secrets_of(state, session, &owner).await?,
                 refused: refused.map(|(server, name, problem)| (server, name, problem.detail.as_str())),
             })
@@ -83,6 +85,11 @@ async fn secrets_of(state: &State, session: &ConnectVisit, owner: &Principal) ->
 /// The person of a session; `None` if it belongs to an administrator, for all users.
 fn owner(session: &ConnectVisit) -> Option<Principal> {
     Principal::of_owner(&session.owner, user(session, ""))
+}
+
+/// What the person taught with the key with which the link was requested. With another key, it may be another person.
+fn own_scope(session: &ConnectVisit, owner: &Principal) -> Scope {
+    Scope::own(session.caller.key.as_ref().map(|key| key.id.as_str()), &owner.id)
 }
 
 /// The person with the present rights of the key with which the link was requested. A toolset in the request's path doesn't count.
@@ -142,11 +149,11 @@ async fn ask_to_forget(state: web::Data<State>, request: HttpRequest) -> HttpRes
 
 async fn forget(state: web::Data<State>, request: HttpRequest, body: Body) -> HttpResponse {
     let visit = Visit::new(&state, &request);
-    let owner = match posted(&visit, &body).await {
-        Ok((_, owner, _)) => owner,
+    let (session, owner, _) = match posted(&visit, &body).await {
+        Ok(posted) => posted,
         Err(response) => return response,
     };
-    match state.learning.forget(&Forgotten::Caller(owner.id.clone())).await {
+    match state.learning.forget(&Forgotten::Own(own_scope(&session, &owner))).await {
         Ok(removed) => {
             tracing::info!(owner = owner.id.as_str(), removed, "what was learned from a caller was forgotten at its request");
             let subject = owner.id.as_str().to_owned();

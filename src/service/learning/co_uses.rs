@@ -69,13 +69,12 @@ impl CoUses {
     }
 
     pub(super) fn forget(&self, forgotten: &Forgotten) {
-        let keep = |person: &str, tool: &ToolId, at: Minute| !forgotten.has(person, tool, at);
         self.scopes.write().retain(|scope, memory| {
             if forgotten.has_scope(scope) {
                 return false;
             }
             let mut memory = memory.write();
-            memory.retain(keep);
+            memory.retain(|person: &str, tool: &ToolId, at: Minute| !forgotten.has(scope, person, tool, at));
             memory.chats() > 0
         });
     }

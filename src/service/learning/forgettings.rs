@@ -54,7 +54,8 @@ impl Forgettings {
         let Lesson { person, scopes, tool, at } = lesson;
         let known = self.0.read();
         let later = usize::try_from(known.count.saturating_sub(since)).unwrap_or(usize::MAX);
-        let concerns = |forgotten: &Forgotten| forgotten.has(person, tool, at) || scopes.iter().any(|scope| forgotten.has_scope(scope));
+        let concerns =
+            |forgotten: &Forgotten| scopes.iter().any(|scope| forgotten.has_scope(scope) || forgotten.has(scope, person, tool, at));
         let is_forgotten = later > known.last.len() || known.last.iter().rev().take(later).any(concerns);
         if is_forgotten {
             return None;
@@ -87,6 +88,8 @@ mod tests {
             (Forgotten::Key(KeyId::new("k")), false),
             (Forgotten::Tool(tool.clone()), false),
             (Forgotten::Scope(scopes[1].clone()), false),
+            (Forgotten::Own(scopes[0].clone()), false),
+            (Forgotten::Own(Scope::own(Some("other"), &PrincipalId::new("user:a"))), true),
             (Forgotten::All, false),
         ] {
             let before = forgettings.count();

@@ -302,12 +302,12 @@ impl Learning {
         Ok(scopes.into_values().collect())
     }
 
-    /// Whether something is stored that this caller taught, also if it doesn't count now.
+    /// Whether something is stored that the caller of this scope taught with its key, also if it doesn't count now.
     ///
     /// # Errors
     /// The store fails.
-    pub async fn keeps(&self, caller: &PrincipalId) -> Result<bool, StoreError> {
-        self.store.has_learned_from(caller).await
+    pub async fn keeps(&self, own: &Scope) -> Result<bool, StoreError> {
+        self.store.has_learned_from(own).await
     }
 
     fn is_on(&self, memory: &Memory) -> bool {
@@ -375,6 +375,11 @@ impl Learning {
     /// Number of remembered messages. A message counts once per scope.
     pub fn messages(&self) -> usize {
         self.memories.messages()
+    }
+
+    /// Number of remembered messages. A message counts once, also in several scopes.
+    pub fn distinct_messages(&self) -> usize {
+        self.memories.distinct_messages()
     }
 
     /// Number of uses that were not stored since the start, because the store was slow or failed.

@@ -1,6 +1,6 @@
 //! The memories of all scopes, behind locks that are held for microseconds.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -134,7 +134,6 @@ impl Memories {
 
     /// Forgets evidence. Returns how many pieces of messages were removed, over all scopes. Then, [`Self::refit`] is due.
     pub(super) fn forget(&self, forgotten: &Forgotten) -> usize {
-        let keep = |person: &str, evidence: &Evidence| !forgotten.has(person, &evidence.tool, evidence.at);
         let mut removed = 0;
         for shard in &self.shards {
             let mut shard = shard.write();
@@ -143,7 +142,7 @@ impl Memories {
                     removed += memory.uses();
                     return false;
                 }
-                removed += memory.retain(keep);
+                removed += memory.retain(|person: &str, evidence: &Evidence| !forgotten.has(scope, person, &evidence.tool, evidence.at));
                 memory.rows() > 0
             });
         }
@@ -170,6 +169,13 @@ impl Memories {
         let mut messages = 0;
         self.each(|_, memory| messages += memory.messages());
         messages
+    }
+
+    /// Number of remembered messages. A message counts once, also in several scopes.
+    pub(super) fn distinct_messages(&self) -> usize {
+        let mut messages = HashSet::new();
+        self.each(|_, memory| messages.extend(memory.message_hashes()));
+        messages.len()
     }
 
     /// Number of remembered vectors, of messages and of the words of calls. Each counts once per scope.

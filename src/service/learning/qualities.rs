@@ -10,7 +10,7 @@ use crate::domain::access::principal::Principal;
 use crate::domain::catalog::tool::ToolId;
 use crate::domain::learning::evidence::Minute;
 use crate::domain::learning::quality::{COUNTED, Calls, Quality};
-use crate::domain::learning::scope::{Audience, Scope};
+use crate::domain::learning::scope::Scope;
 use crate::service::ports::Forgotten;
 
 /// Maximum number of tools, counted once per key: about 20 MiB.
@@ -64,13 +64,13 @@ impl Qualities {
             }
             Forgotten::Tool(tool) => self.forget_places(|(_, known)| known == tool),
             Forgotten::Key(key) => self.forget_places(|(known, _)| **known == *key.as_str()),
-            Forgotten::Scope(scope) => match &scope.audience {
-                Audience::Caller(id) => {
-                    let person = self.hasher.hash_one(&**id);
-                    self.calls.iter().for_each(|(_, calls)| calls.lock().forget(person));
+            Forgotten::Scope(scope) | Forgotten::Own(scope) => {
+                if let Some(id) = scope.caller() {
+                    let person = self.hasher.hash_one(id);
+                    let of_key = self.calls.iter().filter(|(place, _)| place.0 == scope.key);
+                    of_key.for_each(|(_, calls)| calls.lock().forget(person));
                 }
-                Audience::Group(_) | Audience::All => {}
-            },
+            }
         }
     }
 

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use crate::domain::access::principal::PrincipalId;
 use crate::domain::catalog::tool::ToolId;
 use crate::domain::learning::evidence::{EvidenceKind, Minute};
 use crate::domain::learning::scope::{Audience, Scope};
@@ -50,9 +49,9 @@ impl Learning {
         self.tools_in(|_| true)
     }
 
-    /// The evidence from a caller's own messages, most evidence first.
-    pub fn tools_of(&self, caller: &PrincipalId) -> Vec<LearnedTool> {
-        self.tools_in(|scope| matches!(&scope.audience, Audience::Caller(id) if **id == *caller.as_str()))
+    /// The evidence of a scope, most evidence first.
+    pub fn tools_of(&self, scope: &Scope) -> Vec<LearnedTool> {
+        self.tools_in(|known| known == scope)
     }
 
     /// The times of the oldest and the newest piece of evidence in a scope; `None` if there is none.

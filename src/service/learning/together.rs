@@ -110,7 +110,7 @@ pub(in crate::service) mod tests {
     use tokio_util::sync::CancellationToken;
 
     use super::Learning;
-    use crate::domain::access::principal::{Principal, PrincipalId};
+    use crate::domain::access::principal::Principal;
     use crate::domain::catalog::tool::ToolId;
     use crate::domain::learning::arguments::FilledParameters;
     use crate::domain::learning::evidence::{Evidence, EvidenceKind, Minute};
@@ -190,7 +190,7 @@ pub(in crate::service) mod tests {
         async fn learned_scopes(&self) -> Result<Vec<StoredScope>, StoreError> {
             Ok(Vec::new())
         }
-        async fn has_learned_from(&self, _: &PrincipalId) -> Result<bool, StoreError> {
+        async fn has_learned_from(&self, _: &Scope) -> Result<bool, StoreError> {
             Ok(false)
         }
         async fn save_filled(&self, calls: &[FilledCall]) -> Result<(), StoreError> {

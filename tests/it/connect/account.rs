@@ -218,6 +218,56 @@ async fn a_person_sees_and_forgets_what_was_learned_from_them_alone() {
     assert!(entered(&service, "ben").await.open(&service, "/ui/me").await.text.contains("left/echo"));
 }
 
+/// Regression test: the page of a link that was requested with one key showed and deleted what users of other keys had taught.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_shows_and_forgets_only_what_came_with_its_key() {
+    let servers = json!({"left": stdio(&["list=small"]), "right": stdio(&["list=small"])});
+    let service = start(servers, None, &[("TOOLSIEVE_LEARNING__MODE", "auto"), ("TOOLSIEVE_SELECTION__GATE", "false")]).await;
+    let mut keys = Vec::new();
+    for name in ["acme", "beta", "gamma"] {
+        keys.push(create(&service, json!({"name": name, "trusted": true})).await.1);
+    }
+    let request = |key: &str, method: Method, path: &str| with_key(&service, method, path, key).header("X-OpenWebUI-User-Id", "anna");
+    for (key, tool) in [(&keys[0], "/right/echo"), (&keys[1], "/left/echo")] {
+        let message = json!({"role": "user", "content": "please say the arguments again, those of order 7"});
+        let body = json!({"messages": [message], "chat_id": "a"});
+        assert_eq!(answer(request(key, Method::POST, "/v1/filter").json(&body)).await.0, StatusCode::OK);
+        let call = request(key, Method::POST, tool).header("X-OpenWebUI-Chat-Id", "a").json(&json!({"text": "a"}));
+        let (status, answered) = answer(call).await;
+        assert_eq!(status, StatusCode::OK, "{tool}: {answered}");
+    }
+    let mut browsers = Vec::new();
+    for key in &keys {
+        let link = answer(request(key, Method::GET, "/v1/connections")).await.1["link"].as_str().unwrap().to_owned();
+        let mut browser = Browser::of("anna");
+        let page = browser.open(&service, &link).await;
+        browser.submit(&service, "/ui/me/enter", &[("link", hidden(&page.text, "link").as_str())]).await;
+        browsers.push(browser);
+    }
+    let shown = async |browser: &mut Browser| {
+        let page = browser.open(&service, "/ui/me").await;
+        ["right/echo", "left/echo"].map(|tool| page.text.contains(tool))
+    };
+    for (browser, expected) in browsers.iter_mut().zip([[true, false], [false, true], [false, false]]) {
+        assert_eq!(shown(browser).await, expected);
+    }
+    let forget = async |browser: &mut Browser| {
+        let csrf = hidden(&browser.open(&service, "/ui/me/forget").await.text, "csrf");
+        let done = browser.submit(&service, "/ui/me/forget", &[("csrf", csrf.as_str())]).await;
+        assert_eq!(done.location.as_deref(), Some("/ui/me?done=forgotten"), "{done:?}");
+    };
+    // What counts for others of the key is forgotten too.
+    let scopes = async || {
+        let (_, learned) = administer(&service, Method::GET, "/v1/admin/learning", &json!({})).await;
+        learned["scopes"].as_array().unwrap().len()
+    };
+    for (place, left, of_scopes) in [(2, [true, false], 4), (1, [true, false], 2), (0, [false, false], 0)] {
+        forget(&mut browsers[place]).await;
+        assert_eq!((shown(&mut browsers[0]).await, scopes().await), (left, of_scopes), "{place}");
+        assert_eq!(shown(&mut browsers[place]).await, [false, false], "{place}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn secrets_are_stored_and_removed_and_never_shown() {
     let env = json!({"TOKEN": "{{secret.token}}", "WHO": "{{user.id}} {{user.name}}"});

@@ -353,6 +353,15 @@ async fn a_call_that_lacks_a_permission_asks_for_it() {
     assert_eq!(world.known().authorizations.last().unwrap()["scope"], "read admin");
     let (status, body) = call(&service, "anna", "secrets").await;
     assert_eq!((status, &body["scope"]), (StatusCode::OK, &json!("read admin")), "{body}");
+
+    // Regression test: the next sign-in requested only the configured scopes, so that it took two again, each time.
+    for tool in ["secrets", "whoami"] {
+        world.known().revoke("anna");
+        sign_in(&service, "anna", tool).await;
+        assert_eq!(world.known().authorizations.last().unwrap()["scope"], "read admin", "{tool}");
+        let (status, body) = call(&service, "anna", "secrets").await;
+        assert_eq!((status, &body["scope"]), (StatusCode::OK, &json!("read admin")), "{tool}: {body}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

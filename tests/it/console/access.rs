@@ -71,6 +71,36 @@ async fn a_rule_shows_who_loses_what_before_it_is_saved() {
     assert_eq!(policy(&service).await["rules"], json!([rules[0]]));
 }
 
+/// Regression test: the buttons of a page named rules by their places among the rules in effect, not among those that it showed.
+#[tokio::test(flavor = "multi_thread")]
+async fn buttons_of_an_old_page_act_on_the_rules_that_it_shows() {
+    let service = start_on(servers(), &[]).await;
+    let rule = |server: &str| json!({"effect": "block", "servers": [server]});
+    let put = async |rules: Value| administer(&service, Method::PUT, "/v1/admin/policy", &json!({"rules": rules})).await.0;
+    assert_eq!(put(json!([rule("mail"), rule("time")])).await, StatusCode::OK);
+    let mut browser = signed_in(&service).await;
+    let page = browser.see("/ui/access").await;
+    assert!(!page.words().contains("Not saved yet"), "the rules in effect are no draft: {}", page.words());
+    let (version, draft) = (page.hidden("version"), page.hidden("draft"));
+    let theirs = json!([rule("files"), rule("mail"), rule("time")]);
+    assert_eq!(put(theirs.clone()).await, StatusCode::OK);
+    for (action, expected) in [
+        ("remove-0", json!([rule("time")])),
+        ("down-0", json!([rule("time"), rule("mail")])),
+        ("move-1-0", json!([rule("time"), rule("mail")])),
+    ] {
+        let page = browser.send_form("/ui/access", &[("version", &*version), ("draft", &*draft), ("do", action)]).await;
+        let edited: Value = serde_json::from_str(&page.hidden("draft")).unwrap();
+        assert_eq!((page.status, &edited["rules"]), (StatusCode::OK, &expected), "{action}");
+        // The other version is shown before anything is stored.
+        let (version, draft) = (page.hidden("version"), page.hidden("draft"));
+        let page = browser.send_form("/ui/access", &[("version", &*version), ("draft", &*draft), ("do", "save")]).await;
+        assert_eq!(page.status, StatusCode::PRECONDITION_FAILED, "{action}: {}", page.text);
+        assert!(page.words().contains("somebody else has saved") && page.words().contains("files"), "{action}: {}", page.words());
+        assert_eq!(policy(&service).await["rules"], theirs, "{action}");
+    }
+}
+
 /// Regression test: with many known groups, the caller that a rule names was left out, and "Nobody loses or gains a tool" was shown.
 #[tokio::test(flavor = "multi_thread")]
 async fn callers_that_a_draft_names_are_compared_even_among_many_groups() {

@@ -51,7 +51,8 @@ async fn what_is_sent_after_a_session_ended_is_kept_until_the_person_signs_in() 
         assert!(page.words().contains("Your session has ended") && !page.text.contains("<b>"), "{path}: {}", page.text);
         assert!(!page.text.contains(&token), "a token of another session is worth nothing");
         let entered = |page: &Page| -> Vec<(String, String)> {
-            let mut expected: Vec<(String, String)> = form.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect();
+            let mut expected: Vec<(String, String)> =
+                form.iter().map(|&(name, value)| (name.to_owned(), value.replace("\r\n", "\n"))).collect();
             expected.sort();
             assert_eq!(kept(page), expected, "{path}");
             expected
@@ -149,7 +150,7 @@ async fn of_two_administrators_neither_loses_a_toolset() {
     let page = save(&mut other, form(&new, "mail", "Theirs.")).await;
     assert_eq!(page.status, StatusCode::PRECONDITION_FAILED, "{}", page.text);
     let words = page.words();
-    assert!(words.contains("Mine.") && page.text.contains("value=\"Theirs.\""), "{}", page.text);
+    assert!(words.contains("Mine.") && page.text.contains("\nTheirs.</textarea>"), "{}", page.text);
     assert!(words.contains("This name is taken.") && !words.contains("somebody else"), "{words}");
     assert!(page.text.contains("id=\"name-error\"") && page.hidden("of") == "clock", "{}", page.text);
     assert_eq!(get(&service, toolset).await.1["description"], "Mine.");
@@ -164,7 +165,7 @@ async fn of_two_administrators_neither_loses_a_toolset() {
     assert_eq!(save(&mut other, form(&seen, "mail", "Theirs again.")).await.status, StatusCode::SEE_OTHER);
     let page = one.send_form("/ui/access/toolset", &[("name", "clock"), ("version", &seen), ("do", "remove")]).await;
     assert_eq!(page.status, StatusCode::PRECONDITION_FAILED, "{}", page.text);
-    assert!(page.text.contains("value=\"Theirs again.\""), "the form shows what there is: {}", page.text);
+    assert!(page.text.contains("\nTheirs again.</textarea>"), "the form shows what there is: {}", page.text);
     assert_eq!(get(&service, toolset).await.0, StatusCode::OK);
 
     // What one has removed, the other has still in the form.
@@ -173,7 +174,7 @@ async fn of_two_administrators_neither_loses_a_toolset() {
     assert_eq!(removed.status, StatusCode::SEE_OTHER);
     let page = save(&mut other, form(&version, "files", "Mine still.")).await;
     assert_eq!(page.status, StatusCode::PRECONDITION_FAILED, "{}", page.text);
-    assert!(page.words().contains("somebody else has removed") && page.text.contains("value=\"Mine still.\""), "{}", page.text);
+    assert!(page.words().contains("somebody else has removed") && page.text.contains("\nMine still.</textarea>"), "{}", page.text);
     assert_eq!(save(&mut other, form(&page.hidden("version"), "files", "Mine still.")).await.status, StatusCode::SEE_OTHER);
 }
 
@@ -217,6 +218,53 @@ async fn of_two_administrators_neither_loses_a_server() {
     let page = save(&mut other, &entry(&files), &version).await;
     assert_eq!(page.status, StatusCode::PRECONDITION_FAILED, "{}", page.text);
     assert!(page.words().contains("somebody else has removed") && page.words().contains(&format!(":{}/mcp", files.port)), "{}", page.text);
+}
+
+/// Regression test: a form that was refused for another reason got the version stored now, so that the next "Save" overwrote what its
+/// administrator had never seen.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refused_form_keeps_the_version_on_which_it_is_based() {
+    let (mail, files) = (HttpServer::start(&["list=mail"]), HttpServer::start(&["list=files"]));
+    let service = start_on(json!({"time": stdio(&["list=time"])}), &[]).await;
+    let mut browser = signed_in(&service).await;
+    let entry = |server: &HttpServer| json!({"type": "http", "url": format!("http://127.0.0.1:{}/mcp", server.port)});
+    let (of_mail, of_files) = (entry(&mail), entry(&files).to_string());
+    for (page, name, api, theirs, mine, wrong) in [
+        ("/ui/access/toolset", "name", "/v1/admin/toolsets/shared", json!({"servers": ["time"]}), ("servers", "time"), ("servers", "")),
+        ("/ui/server", "server", "/v1/admin/servers/shared", of_mail, ("entry", of_files.as_str()), ("entry", "{")),
+    ] {
+        let form = |version: &str, contents: (&'static str, &str)| {
+            let form = [(name, "shared"), ("version", version), contents, ("do", "save")];
+            form.map(|(name, value)| (name, value.to_owned())).to_vec()
+        };
+        let send = async |browser: &mut Browser<'_>, form: Vec<(&'static str, String)>| {
+            let form: Vec<(&str, &str)> = form.iter().map(|(name, value)| (*name, value.as_str())).collect();
+            browser.send_form(page, &form).await
+        };
+        // A new one, whose name somebody else has taken in the meantime, stays a new one.
+        let new = browser.see(page).await.hidden("version");
+        let (status, stored) = administer(&service, Method::PUT, api, &theirs).await;
+        assert!(status.is_success(), "{page}: {status} {stored}");
+        let refused = send(&mut browser, form(&new, wrong)).await;
+        assert!(refused.status.is_client_error() && refused.status != StatusCode::PRECONDITION_FAILED, "{page}: {}", refused.text);
+        assert!(refused.text.contains(&format!("<input id=\"{name}\"")), "{page}: {}", refused.text);
+        assert_eq!(refused.hidden("version"), new, "{page}");
+        let conflict = send(&mut browser, form(&refused.hidden("version"), mine)).await;
+        assert_eq!((conflict.status, conflict.hidden("of").as_str()), (StatusCode::PRECONDITION_FAILED, "shared"), "{page}");
+
+        // A change.
+        let seen = browser.see(&format!("{page}?{name}=shared")).await.hidden("version");
+        assert_eq!(seen, conflict.hidden("version"), "{page}");
+        let changed = if name == "name" { json!({"servers": ["time"], "description": "Theirs."}) } else { entry(&files) };
+        assert_eq!(administer(&service, Method::PUT, api, &changed).await.0, StatusCode::OK, "{page}");
+        let refused = send(&mut browser, form(&seen, wrong)).await;
+        assert!(refused.status.is_client_error() && refused.status != StatusCode::PRECONDITION_FAILED, "{page}: {}", refused.text);
+        assert_eq!(refused.hidden("version"), seen, "{page}");
+        let conflict = send(&mut browser, form(&refused.hidden("version"), mine)).await;
+        assert_eq!(conflict.status, StatusCode::PRECONDITION_FAILED, "{page}: {}", conflict.text);
+        assert!(conflict.words().contains("somebody else has saved"), "{page}: {}", conflict.text);
+        assert_eq!(send(&mut browser, form(&conflict.hidden("version"), mine)).await.status, StatusCode::SEE_OTHER, "{page}");
+    }
 }
 
 /// Two services on one database, of which the second doesn't hear of the changes of a table.

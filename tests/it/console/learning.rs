@@ -69,6 +69,7 @@ async fn what_was_learned_is_shown_without_texts_and_replayed() {
 
     let page = browser.see(PAGE).await;
     page.is_small();
+    assert!(page.words().contains("Remembered messages41"), "each counts once, also in several scopes: {}", page.words());
     let cells = row(&page, "-/caller=user:anna");
     assert_eq!(cells[1..6], ["40", scope("-/caller=user:anna")["uses"].to_string().as_str(), "40", "40", "yes"], "{cells:?}");
     assert_eq!((&cells[8], &cells[9]), (&before, &after), "{cells:?}");

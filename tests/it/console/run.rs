@@ -103,3 +103,32 @@ async fn every_kind_of_parameter_has_its_field_and_errors_stand_beside_it() {
     let page = other.see("/ui/run?server=bad&tool=many").await;
     assert!(!page.text.contains("argument.count"), "{}", page.text);
 }
+
+/// Regression test: `["string", "null"]`, as libraries publish an optional text, had a field for JSON, which refused plain text.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_optional_text_is_entered_as_text() {
+    let properties = json!({
+        "city": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": null},
+        "count": {"type": ["integer", "null"]},
+        "either": {"type": ["string", "integer"]},
+    });
+    let schema = json!({"type": "object", "properties": properties});
+    let listed = Listed::new(&[json!({"name": "many", "description": "Does it.", "inputSchema": schema})]);
+    let service = start_on(json!({"bad": listed.server()}), &[]).await;
+    let mut browser = signed_in(&service).await;
+    let page = browser.see("/ui/run?server=bad&tool=many").await;
+    assert!(page.text.contains("name=\"argument.city\" rows=\"2\""), "{}", page.text);
+    assert!(page.text.contains("name=\"argument.count\" type=\"number\""), "{}", page.text);
+    let form = [("server", "bad"), ("tool", "many")];
+    for (city, either, sent) in [
+        ("Berlin", "42", json!({"city": "Berlin", "either": 42})),
+        ("Berlin\r\nMitte", "forty-two", json!({"city": "Berlin\nMitte", "either": "forty-two"})),
+        ("", "", json!({})),
+    ] {
+        let page = browser.send_form("/ui/run", &[form.as_slice(), &[("argument.city", city), ("argument.either", either)]].concat()).await;
+        assert!(!page.words().contains("is not JSON"), "{sent}: {}", page.text);
+        let request = page.words().split("POST /bad/many").nth(1).unwrap_or_else(|| panic!("{sent}: {}", page.text)).to_owned();
+        let request = &request[..=request.rfind('}').unwrap()];
+        assert!(request.starts_with(&serde_json::to_string_pretty(&sent).unwrap()), "{sent}: {request}");
+    }
+}

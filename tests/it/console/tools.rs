@@ -61,6 +61,59 @@ async fn what_is_written_about_a_tool_is_saved_as_by_the_api() {
     assert_eq!(browser.open("/ui/tool?server=time&tool=none").await.status, StatusCode::NOT_FOUND);
 }
 
+/// Regression test: a form that was shown again got the version stored now, so that the next "Save" overwrote what its administrator had
+/// never seen.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_form_that_is_shown_again_keeps_the_version_on_which_it_is_based() {
+    let service = start_on(servers(), &[]).await;
+    let mut browser = signed_in(&service).await;
+    let version = browser.see(PAGE).await.hidden("version");
+    assert_eq!(api(&service, Method::PUT, &json!({"description": "Theirs."})).await.0, StatusCode::OK);
+    for (synonyms, action) in [("", "try"), ("the", "save")] {
+        let form = [("server", "time"), ("tool", "get_current_time"), ("version", version.as_str()), ("description", "Mine.")];
+        let page = browser.send_form("/ui/tool", &[form.as_slice(), &[("synonyms", synonyms), ("do", action)]].concat()).await;
+        assert!(page.status != StatusCode::PRECONDITION_FAILED && page.text.contains("\nMine.</textarea>"), "{action}: {}", page.text);
+        assert_eq!(page.hidden("version"), version, "{action}");
+        let page = save(&mut browser, &page.hidden("version"), &[("description", "Mine.")]).await;
+        assert_eq!(page.status, StatusCode::PRECONDITION_FAILED, "{action}: {}", page.text);
+        assert!(page.words().contains("Theirs.") && page.hidden("version") == "1", "{action}: {}", page.words());
+        assert_eq!(api(&service, Method::GET, &json!({})).await.1["description"], "Theirs.", "{action}");
+    }
+}
+
+/// Regression test: saving what the pages showed changed texts with line breaks. Browsers send a line break as two characters.
+#[tokio::test(flavor = "multi_thread")]
+async fn line_breaks_of_texts_stay_as_they_are() {
+    let listed = Listed::new(&[noted()]);
+    let service = start_on(json!({"files": listed.server()}), &[]).await;
+    let mut browser = signed_in(&service).await;
+    let (path, text) = ("/v1/admin/tools/files/note", "First line.\n\nThird line.");
+    let written = json!({"description": text, "shape": {"parameters": {"owner": {"fixed": text}}}});
+    assert_eq!(administer(&service, Method::PUT, path, &written).await.0, StatusCode::OK);
+    let page = browser.see("/ui/tool?server=files&tool=note").await;
+    let (version, value) = (page.hidden("version"), page.hidden("value:owner"));
+    assert_eq!(value, json!(text).to_string(), "a line with escapes");
+    let sent = text.replace('\n', "\r\n");
+    let form = [("server", "files"), ("tool", "note"), ("version", version.as_str()), ("description", sent.as_str()), ("do", "save")];
+    let shape = [("kind:owner", "fixed"), ("value:owner", value.as_str())];
+    let saved = browser.send_form("/ui/tool", &[form.as_slice(), &shape].concat()).await;
+    assert_eq!(saved.status, StatusCode::SEE_OTHER, "{}", saved.text);
+    let (_, view) = administer(&service, Method::GET, path, &json!({})).await;
+    assert_eq!(view["written"]["description"], text);
+    assert_eq!(view["written"]["shape"]["parameters"]["owner"]["fixed"], text);
+
+    let path = "/v1/admin/toolsets/notes";
+    let toolset = json!({"servers": ["files"], "description": text});
+    assert!(administer(&service, Method::PUT, path, &toolset).await.0.is_success());
+    let page = browser.see("/ui/access/toolset?name=notes").await;
+    assert!(page.text.contains(&format!("\n{text}</textarea>")), "{}", page.text);
+    let version = page.hidden("version");
+    let form = [("name", "notes"), ("version", version.as_str()), ("description", sent.as_str()), ("servers", "files"), ("do", "save")];
+    let saved = browser.send_form("/ui/access/toolset", &form).await;
+    assert_eq!(saved.status, StatusCode::SEE_OTHER, "{}", saved.text);
+    assert_eq!(administer(&service, Method::GET, path, &json!({})).await.1["description"], text);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_file_says_stays_with_the_file() {
     let settings = "[[tool]]\nserver = \"time\"\ntool = \"get_current_time\"\nsynonyms = [\"how late\"]\n".to_owned();

@@ -70,14 +70,21 @@ pub(super) async fn read(readers: &Pool<Db>, since: SystemTime, (chats, of_one):
 pub(super) async fn forget(writer: &mut DbConnection, forgotten: &Forgotten) -> Result<(), sqlx::Error> {
     match forgotten {
         Forgotten::Caller(id) => return remove_all(writer, id).await,
+        Forgotten::Own(own) => {
+            let (from, to) = scopes_of(&own.key);
+            let query = sqlx::query(
+                "DELETE FROM learned_chat_scope WHERE scope >= $1 AND scope < $2 \
+                 AND chat IN (SELECT id FROM learned_chat WHERE principal = $3)",
+            );
+            query.bind(from).bind(to).bind(own.caller().map(str::to_owned)).execute(&mut *writer).await?;
+        }
         Forgotten::Before(time) => {
             let query = sqlx::query("DELETE FROM learned_chat WHERE at < $1").bind(to_millis(*time));
             return query.execute(writer).await.map(drop);
         }
         Forgotten::All => return sqlx::query("DELETE FROM learned_chat").execute(writer).await.map(drop),
         Forgotten::Key(key) => {
-            // Scopes begin with the key's id and a slash. After the slash comes `0`.
-            let (from, to) = (format!("{}/", key.as_str()), format!("{}0", key.as_str()));
+            let (from, to) = scopes_of(key.as_str());
             let query = sqlx::query("DELETE FROM learned_chat_scope WHERE scope >= $1 AND scope < $2").bind(from).bind(to);
             query.execute(&mut *writer).await?;
         }
@@ -97,6 +104,11 @@ pub(super) async fn forget(writer: &mut DbConnection, forgotten: &Forgotten) -> 
 
 pub(super) async fn remove_all(writer: &mut DbConnection, owner: &PrincipalId) -> Result<(), sqlx::Error> {
     sqlx::query("DELETE FROM learned_chat WHERE principal = $1").bind(owner.as_str()).execute(writer).await.map(drop)
+}
+
+/// Where the names of a key's scopes begin, and where they end: they start with its id and a slash, and after the slash comes `0`.
+pub(super) fn scopes_of(key: &str) -> (String, String) {
+    (format!("{key}/"), format!("{key}0"))
 }
 
 /// For whom what a column identifies counts. Skips unknown scopes: one row must not cost what everybody else has taught.

@@ -170,12 +170,16 @@ impl LearningStore for SqlStore {
         self.read("read for whom something was learned", read).await
     }
 
-    async fn has_learned_from(&self, caller: &PrincipalId) -> Result<bool, StoreError> {
+    async fn has_learned_from(&self, own: &Scope) -> Result<bool, StoreError> {
+        let (from, to) = co_use::scopes_of(&own.key);
         let query = sqlx::query_scalar(
-            "SELECT count(*) FROM (SELECT 1 AS one FROM learned_message WHERE principal = $1 UNION ALL \
-             SELECT 1 FROM learned_chat WHERE principal = $1 UNION ALL SELECT 1 FROM learned_parameter WHERE principal = $1) AS found",
+            "SELECT count(*) FROM (SELECT 1 AS one FROM learned_message JOIN learned_message_scope ON message = id \
+             WHERE principal = $1 AND scope >= $2 AND scope < $3 UNION ALL \
+             SELECT 1 FROM learned_chat JOIN learned_chat_scope ON chat = id WHERE principal = $1 AND scope >= $2 AND scope < $3 UNION ALL \
+             SELECT 1 FROM learned_parameter WHERE principal = $1 AND key = $4) AS found",
         );
-        let found: i64 = self.read("read whether something was learned", query.bind(caller.as_str()).fetch_one(self.readers())).await?;
+        let query = query.bind(own.caller()).bind(from).bind(to).bind(&*own.key);
+        let found: i64 = self.read("read whether something was learned", query.fetch_one(self.readers())).await?;
         Ok(found > 0)
     }
 
@@ -321,6 +325,7 @@ impl NotedUnfollowed {
 #[serde(rename_all = "snake_case")]
 enum Noted {
     Caller(String),
+    Own(String),
     Key(String),
     Tool(String, String),
     Scope(String),
@@ -332,6 +337,7 @@ impl Noted {
     fn of(forgotten: &Forgotten) -> Option<Self> {
         Some(match forgotten {
             Forgotten::Caller(id) => Self::Caller(id.as_str().to_owned()),
+            Forgotten::Own(scope) => Self::Own(scope.to_string()),
             Forgotten::Key(id) => Self::Key(id.as_str().to_owned()),
             Forgotten::Tool(tool) => Self::Tool(tool.server.as_str().to_owned(), tool.name.to_string()),
             Forgotten::Scope(scope) => Self::Scope(scope.to_string()),
@@ -343,6 +349,7 @@ impl Noted {
     fn forgotten(self) -> Option<Forgotten> {
         Some(match self {
             Self::Caller(id) => Forgotten::Caller(PrincipalId::new(id)),
+            Self::Own(name) => Forgotten::Own(Scope::read(&name)?),
             Self::Key(id) => Forgotten::Key(KeyId::new(id)),
             Self::Tool(server, name) => Forgotten::Tool(ToolId::new(server.as_str(), name)),
             Self::Scope(name) => Forgotten::Scope(Scope::read(&name)?),
@@ -356,9 +363,16 @@ async fn forget(writer: &mut DbConnection, forgotten: &Forgotten) -> Result<(), 
     parameters::forget(writer, forgotten).await?;
     match forgotten {
         Forgotten::Caller(id) => return remove_all(writer, id).await,
+        Forgotten::Own(own) => {
+            let (from, to) = co_use::scopes_of(&own.key);
+            let query = sqlx::query(
+                "DELETE FROM learned_message_scope WHERE scope >= $1 AND scope < $2 \
+                 AND message IN (SELECT id FROM learned_message WHERE principal = $3)",
+            );
+            query.bind(from).bind(to).bind(own.caller().map(str::to_owned)).execute(&mut *writer).await?;
+        }
         Forgotten::Key(key) => {
-            // Scopes begin with the key's id and a slash. After the slash comes `0`.
-            let (from, to) = (format!("{}/", key.as_str()), format!("{}0", key.as_str()));
+            let (from, to) = co_use::scopes_of(key.as_str());
             let query = sqlx::query("DELETE FROM learned_message_scope WHERE scope >= $1 AND scope < $2").bind(from).bind(to);
             query.execute(&mut *writer).await?;
         }

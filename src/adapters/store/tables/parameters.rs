@@ -84,7 +84,7 @@ pub(super) async fn forget(writer: &mut DbConnection, forgotten: &Forgotten) -> 
         Forgotten::Tool(tool) => sqlx::query("DELETE FROM learned_parameter WHERE server = $1 AND tool = $2")
             .bind(tool.server.as_str().to_owned())
             .bind(tool.name.to_string()),
-        Forgotten::Scope(scope) => match &scope.audience {
+        Forgotten::Scope(scope) | Forgotten::Own(scope) => match &scope.audience {
             Audience::Caller(id) => sqlx::query("DELETE FROM learned_parameter WHERE key = $1 AND principal = $2")
                 .bind(scope.key.to_string())
                 .bind(id.to_string()),

@@ -200,7 +200,7 @@ async fn page(
         (said)
         @if let Some(problem) = problem { p.bad role="alert" { (reason(texts, problem)) } }
         @if problem.is_some_and(|problem| problem.code == Code::PreconditionFailed) { (other_version(texts, view)) }
-        @if let Some(effect) = &effect { (effects(&visit, view, draft, effect)) }
+        @if let Some(effect) = &effect { (effects(&visit, draft, effect)) }
         // Those of a draft come with its effect.
         @if !is_change { (warnings(&view.warnings)) }
         p.quiet { (texts.rules_hint) }
@@ -212,19 +212,20 @@ async fn page(
         (list(&visit, view, draft))
         @if visit.may_change() {
             h2 #rule { @if fields.given("place").is_some() { (texts.change_rule) } @else { (texts.add_rule) } }
-            (rule_form(&visit, view, draft, fields))
+            (rule_form(&visit, draft, fields))
         }
     };
     let status = problem.map_or(StatusCode::OK, |problem| problem.code.status());
     visit.with_script().page_with(status, Place::Access, &texts.access, &body)
 }
 
-/// What every form of the page repeats: the draft, if there is one, and its version.
-fn carried(visit: &Visit<'_>, view: &PolicyView, draft: &Draft) -> Markup {
+/// What every form of the page repeats: the rules that it shows, and their version. The buttons name rules by their places, which are
+/// others once somebody else has changed the rules in effect.
+fn carried(visit: &Visit<'_>, draft: &Draft) -> Markup {
     html! {
         (visit.token())
         input type="hidden" name="version" value=(draft.version);
-        @if draft.is_change(view) { input type="hidden" name="draft" value=(draft.body()); }
+        input type="hidden" name="draft" value=(draft.body());
     }
 }
 
@@ -259,7 +260,7 @@ fn list(visit: &Visit<'_>, view: &PolicyView, draft: &Draft) -> Markup {
     let defaults = [("", texts.as_in_settings.as_str()), ("allow", &texts.allow), ("block", &texts.block)];
     html! {
         form method="post" action=(visit.at(ACCESS)) data-dragged="true" {
-            (carried(visit, view, draft))
+            (carried(visit, draft))
             @if rules.len() > 1 { p.quiet hidden data-with-script="true" { (texts.drag_hint) } }
             @if rules.is_empty() { p { (texts.no_rules) } }
             @else { (table(&texts.rules, &[Head::Number("#"), Head::Text(&texts.rule), Head::Text(&texts.actions)], &rows)) }
@@ -272,7 +273,7 @@ fn list(visit: &Visit<'_>, view: &PolicyView, draft: &Draft) -> Markup {
     }
 }
 
-fn rule_form(visit: &Visit<'_>, view: &PolicyView, draft: &Draft, fields: &Fields) -> Markup {
+fn rule_form(visit: &Visit<'_>, draft: &Draft, fields: &Fields) -> Markup {
     let (texts, form) = (visit.texts, Form::new(visit.texts, fields, None));
     let effects = [("block", texts.block.as_str()), ("allow", &texts.allow)];
     let labels = [
@@ -287,7 +288,7 @@ fn rule_form(visit: &Visit<'_>, view: &PolicyView, draft: &Draft, fields: &Field
     ];
     html! {
         form.columns method="post" action=(visit.at(ACCESS)) {
-            (carried(visit, view, draft))
+            (carried(visit, draft))
             input type="hidden" name="place" value=(fields.text("place"));
             (form.choice("effect", &texts.effect, &effects))
             @for (name, label) in CONDITIONS.iter().zip(labels) {
@@ -320,7 +321,7 @@ pub(super) fn described(texts: &Texts, rule: &Rule) -> Markup {
     }
 }
 
-fn effects(visit: &Visit<'_>, view: &PolicyView, draft: &Draft, effect: &Effect) -> Markup {
+fn effects(visit: &Visit<'_>, draft: &Draft, effect: &Effect) -> Markup {
     let texts = visit.texts;
     let heads = [Head::Text(&texts.caller), Head::Text(&texts.loses), Head::Text(&texts.gains)];
     let tools =
@@ -345,7 +346,7 @@ fn effects(visit: &Visit<'_>, view: &PolicyView, draft: &Draft, effect: &Effect)
             @if !effect.unmatched.is_empty() { p { (texts.patterns_not_compared) ": " (names(&effect.unmatched)) } }
             (warnings(&effect.warnings))
             form.buttons method="post" action=(visit.at(ACCESS)) {
-                (carried(visit, view, draft))
+                (carried(visit, draft))
                 button name="do" value="save" { (texts.save) }
                 a href=(visit.at(ACCESS)) { (texts.discard) }
             }

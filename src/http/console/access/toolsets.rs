@@ -15,7 +15,7 @@ use crate::domain::access::toolset::ToolsetName;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::console::layout::{Place, Visit};
-use crate::http::console::parts::{Form, Head, Part, based_on, done, grouped, pager, short, table, taken};
+use crate::http::console::parts::{Form, Head, Part, based_on, done, grouped, pager, short, table, taken, version_in};
 use crate::http::console::text::Texts;
 use crate::http::pages::browser::{Fields, address, see};
 use crate::http::problem::{Code, Problem};
@@ -93,6 +93,8 @@ pub(in crate::http::console) async fn change(state: web::Data<State>, caller: Ca
             if problem.code == Code::PreconditionFailed && expected == Some(NO_ENTRY) && view.is_some() {
                 return page(visit, None, view.as_ref(), (&fields, Some(&taken(texts, "name", problem))));
             }
+            // The form for a new toolset stays one, whoever else has its name.
+            let view = view.filter(|_| expected != Some(NO_ENTRY));
             // The confirmation of a removal contains no definition.
             let given = view.as_ref().filter(|_| removes).map_or(fields, definition);
             page(visit, view.as_ref(), None, (&given, Some(&problem)))
@@ -172,13 +174,14 @@ fn page(
     let own = ["name", "description"];
     // Whoever saves again after a conflict has seen the other version.
     let in_conflict = of.is_none() && problem.is_some_and(|problem| problem.code == Code::PreconditionFailed);
+    let version = version_in(&form, given.text("name"), of.or(view).map_or_else(|| NO_ENTRY.to_owned(), ToolsetView::version));
     let fields = html! {
         (form.error_beside(&[&own[..], &PATTERNS].concat()))
-        input type="hidden" name="version" value=(of.or(view).map_or_else(|| NO_ENTRY.to_owned(), ToolsetView::version));
+        input type="hidden" name="version" value=(version);
         @if let Some(of) = of { input type="hidden" name="of" value=(of.name.as_str()); }
         @if view.is_some() { input type="hidden" name="name" value=(given.text("name")); }
         @else { (form.line("name", &texts.name, &texts.toolset_name_hint)) }
-        (form.line("description", &texts.description, ""))
+        (form.lines("description", &texts.description, ""))
         @for (name, label) in PATTERNS.iter().zip(labels) { (form.lines(name, label, "")) }
         p.all.quiet { (texts.patterns_hint) }
     };

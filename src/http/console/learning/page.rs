@@ -116,7 +116,7 @@ fn facts(visit: &Visit<'_>) -> Markup {
             dt { (texts.mode) } dd { (mode(texts, learning.mode())) " " small.quiet { (texts.mode_hint) } }
             @if let Some(state) = &state {
                 dt { (texts.scopes_that_count) } dd { (state.on) " / " (state.scopes) }
-                dt { (texts.remembered_messages) } dd { (grouped(learning.messages() as u64)) }
+                dt { (texts.remembered_messages) } dd { (grouped(learning.distinct_messages() as u64)) }
                 @if let Some((before, after)) = means {
                     dt { (texts.last_replay) } dd { (figure(before)) " → " (figure(after)) " " small.quiet { (texts.ndcg) } }
                 }

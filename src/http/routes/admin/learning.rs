@@ -34,7 +34,7 @@ struct LearningQuery {
     tool: Option<String>,
     /// The text of a message: shows which tools would rank higher or lower for it. Requires `principal`.
     message: Option<String>,
-    /// The caller of the message, such as `user:ID`. What its groups learned isn't shown.
+    /// The caller of the message, such as `user:ID`, with all keys. What its groups learned isn't shown.
     principal: Option<String>,
 }
 
@@ -42,7 +42,7 @@ struct LearningQuery {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(in crate::http) struct ForgetQuery {
-    /// Forgets what this caller's messages taught: `user:ID` or `key:NAME`.
+    /// Forgets what this caller's messages taught, whatever the key with which they came: `user:ID` or `key:NAME`.
     pub(in crate::http) principal: Option<String>,
     /// Forgets all evidence on a tool: its public name, or `SERVER/TOOL` for a tool that no longer exists.
     pub(in crate::http) tool: Option<String>,

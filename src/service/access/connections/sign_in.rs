@@ -209,7 +209,11 @@ impl Connections {
             resource: pending.resource,
             origin: configured.origin(),
         };
+        // The next sign-in requests again what calls have lacked.
+        let former = self.store.connection(&owner, &server).await?.filter(|former| former.issuer == pending.issuer);
+        let wanted = former.map(|former| former.wanted).unwrap_or_default();
         let stored = self.new_connection(&grant, &owner, &server, pending.issuer, scopes, expires_at)?;
+        let stored = StoredConnection { wanted, ..stored };
         self.store.save_connection(&stored).await?;
         self.clear_fault(&server);
         self.drop_copies(&owner, &server);
@@ -305,7 +309,7 @@ impl Connections {
     }
 }
 
-/// The scopes to request: the configured ones or those that the server names, and after a call that lacked some, the former ones too.
+/// The scopes to request: the configured ones or those that the server names, and those that calls lacked.
 fn wanted_scopes(settings: &ConnectSettings, at: &AuthorizationServer, stored: Option<&StoredConnection>) -> Vec<String> {
     let scopes = if settings.scopes.is_empty() {
         let offline = at.offers_offline.then(|| OFFLINE.to_owned()).into_iter().collect::<Vec<_>>();
@@ -313,8 +317,37 @@ fn wanted_scopes(settings: &ConnectSettings, at: &AuthorizationServer, stored: O
     } else {
         settings.scopes.clone()
     };
-    match stored.filter(|stored| !stored.wanted.is_empty()) {
-        Some(stored) => union(&union(&scopes, &stored.scopes), &stored.wanted),
+    match stored.filter(|stored| stored.issuer == at.issuer) {
+        Some(stored) => with_lacked(&scopes, &stored.scopes, &stored.wanted),
         None => scopes,
+    }
+}
+
+/// These scopes, and those that calls lacked. As long as the latter are not granted, a sign-in adds to the former one, so it requests what
+/// that had too. Later, it does not, so that an administrator can take scopes out of the settings.
+fn with_lacked(scopes: &[String], granted: &[String], lacked: &[String]) -> Vec<String> {
+    if lacked.iter().all(|scope| granted.contains(scope)) { union(scopes, lacked) } else { union(&union(scopes, granted), lacked) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::with_lacked;
+
+    /// Regression test: once a scope that a call had lacked was granted, the next sign-in didn't request it.
+    #[test]
+    fn what_calls_lacked_is_requested_again() {
+        let list = |text: &str| -> Vec<String> { text.split_whitespace().map(str::to_owned).collect() };
+        for (scopes, granted, lacked, requested) in [
+            ("read", "", "", "read"),
+            ("read", "read write", "", "read"),
+            ("read", "read write", "admin", "read write admin"),
+            ("read", "read admin", "admin", "read admin"),
+            ("read", "read write admin", "admin", "read admin"),
+            ("read", "read admin", "admin audit", "read admin audit"),
+            ("", "admin", "admin", "admin"),
+        ] {
+            let found = with_lacked(&list(scopes), &list(granted), &list(lacked));
+            assert_eq!(found, list(requested), "{scopes} / {granted} / {lacked}");
+        }
     }
 }

@@ -27,7 +27,7 @@ pub struct StoredConnection {
     pub issuer: String,
     /// The granted scopes.
     pub scopes: Vec<String>,
-    /// Scopes that a call lacked, for the next sign-in.
+    /// Scopes that calls lacked. The following sign-ins request them.
     pub wanted: Vec<String>,
     /// When the access token expires.
     pub expires_at: Option<SystemTime>,

@@ -101,8 +101,10 @@ pub enum FollowedName {
 /// What to forget.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Forgotten {
-    /// All messages and chats of a caller.
+    /// All messages and chats of a caller, whatever the key with which they came.
     Caller(PrincipalId),
+    /// The messages and chats of the caller of this scope that came with its key, also where they count for others.
+    Own(Scope),
     /// What the messages of a deleted key taught: its own, and those of the users for whom it acted.
     Key(KeyId),
     /// All evidence on a tool.
@@ -118,16 +120,17 @@ impl Forgotten {
     /// Whether a scope is forgotten as a whole.
     pub(crate) fn has_scope(&self, scope: &Scope) -> bool {
         match self {
-            Self::Scope(forgotten) => forgotten == scope,
+            Self::Scope(forgotten) | Self::Own(forgotten) => forgotten == scope,
             Self::Key(key) => *scope.key == *key.as_str(),
             _ => false,
         }
     }
 
     /// Whether what a person taught about a tool at this time is forgotten, in a scope that isn't forgotten as a whole.
-    pub(crate) fn has(&self, person: &str, tool: &ToolId, at: Minute) -> bool {
+    pub(crate) fn has(&self, scope: &Scope, person: &str, tool: &ToolId, at: Minute) -> bool {
         match self {
             Self::Caller(id) => person == id.as_str(),
+            Self::Own(own) => own.key == scope.key && own.caller() == Some(person),
             Self::Tool(forgotten) => tool == forgotten,
             Self::Before(time) => at < Minute::of(*time),
             Self::Scope(_) | Self::Key(_) => false,
@@ -163,8 +166,8 @@ pub trait LearningStore: Send + Sync {
     /// The scopes for which something is stored, whatever the model, in the order of their names.
     async fn learned_scopes(&self) -> Result<Vec<StoredScope>, StoreError>;
 
-    /// Whether something is stored that this caller taught.
-    async fn has_learned_from(&self, caller: &PrincipalId) -> Result<bool, StoreError>;
+    /// Whether something is stored that the caller of this scope taught with its key.
+    async fn has_learned_from(&self, own: &Scope) -> Result<bool, StoreError>;
 
     /// Counts which parameters calls filled.
     async fn save_filled(&self, calls: &[FilledCall]) -> Result<(), StoreError>;

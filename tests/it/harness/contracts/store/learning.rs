@@ -126,6 +126,41 @@ pub(crate) async fn what_chats_called_is_forgotten(store: &dyn Store) {
     assert_eq!(left(Forgotten::All).await, (0, 1));
 }
 
+/// What a caller taught with one key, for itself and for others. What came with another key stays.
+pub(crate) async fn what_one_of_two_keys_taught_is_forgotten(store: &dyn Store) {
+    let anna = PrincipalId::new("user:a");
+    let scopes = |key: &str, person: &str| -> Arc<[Scope]> {
+        [format!("{key}/caller={person}"), format!("{key}/group=g"), format!("{key}/all")]
+            .iter()
+            .filter_map(|text| Scope::read(text))
+            .collect()
+    };
+    for (id, key, person) in [("1", "k", "user:a"), ("2", "k", "user:b"), ("3", "kk", "user:a"), ("4", "-", "user:a")] {
+        let scopes = scopes(key, person);
+        let used = LearnedUse { scopes: Arc::clone(&scopes), ..used(id, person, "one", EvidenceKind::Called, 10) };
+        store.save_learned(MODEL, &[used]).await.unwrap();
+        store.save_called(&[CalledInChat { scopes, ..called(id, person, "one", 10) }]).await.unwrap();
+        store.save_filled(&[filled(key, person, &["to"], 10)]).await.unwrap();
+    }
+    let left = async || {
+        let mut ids: Vec<String> =
+            store.learned(MODEL, UNIX_EPOCH, (10, 10)).await.unwrap().iter().map(|one| one.message.id.to_string()).collect();
+        ids.sort_unstable();
+        let mut of_chats: Vec<String> = chats(store, (10, 10)).await.into_iter().map(|(chat, _)| chat).collect();
+        of_chats.sort_unstable();
+        assert_eq!(ids, of_chats);
+        (ids.concat(), store.filled(Some(&ToolId::new("server", "one"))).await.unwrap().first().map(|one| one.people))
+    };
+    assert_eq!(left().await, ("1234".to_owned(), Some(4)));
+    // Each time a message, a chat and the arguments.
+    for (key, removed, after, people) in [(Some("other"), 0, "1234", 4), (Some("k"), 3, "234", 3), (None, 3, "23", 2)] {
+        let own = Scope::own(key, &anna);
+        assert_eq!(store.has_learned_from(&own).await.unwrap(), removed > 0, "{own}");
+        assert_eq!(store.forget_learned(&Forgotten::Own(own.clone())).await.unwrap(), removed, "{own}");
+        assert_eq!((left().await, store.has_learned_from(&own).await.unwrap()), ((after.to_owned(), Some(people)), false), "{own}");
+    }
+}
+
 /// Whatever taught them: messages of any model, or chats alone.
 pub(crate) async fn all_stored_scopes_are_known(store: &dyn Store) {
     let of_words = used("a/server/one", "user:a", "one", EvidenceKind::Called, 11);
@@ -138,7 +173,9 @@ pub(crate) async fn all_stored_scopes_are_known(store: &dyn Store) {
     let expected = [("-/all", 2, 1), ("-/caller=user:a", 2, 0), ("-/caller=user:b", 0, 1)];
     assert_eq!(known, expected.map(|(scope, messages, chats)| (scope.to_owned(), messages, chats)));
     for (caller, is_known) in [("user:a", true), ("user:b", true), ("user:c", true), ("user:d", false)] {
-        assert_eq!(store.has_learned_from(&PrincipalId::new(caller)).await.unwrap(), is_known, "{caller}");
+        let caller = PrincipalId::new(caller);
+        assert_eq!(store.has_learned_from(&Scope::own(None, &caller)).await.unwrap(), is_known, "{caller:?}");
+        assert!(!store.has_learned_from(&Scope::own(Some("k"), &caller)).await.unwrap(), "with another key: {caller:?}");
     }
 }
 

@@ -50,7 +50,7 @@ macro_rules! store_contract {
             learning:
                 what_was_learned_comes_back_by_model, what_was_learned_is_forgotten, what_chats_called_comes_back_in_order,
                 filled_parameters_are_counted_and_forgotten, all_stored_scopes_are_known, messages_of_another_model_get_new_vectors,
-                what_chats_called_is_forgotten;
+                what_chats_called_is_forgotten, what_one_of_two_keys_taught_is_forgotten;
             listings:
                 listings_come_back_as_they_were, a_listing_replaces_the_one_before, lists_of_users_are_merged, a_removed_listing_is_gone,
                 servers_say_when_they_were_listed;
