@@ -7,6 +7,7 @@ use arc_swap::ArcSwapOption;
 
 use crate::domain::selection::builtins::{Families, Family, Nearness};
 use crate::domain::selection::relevance::{Courtesy, QueryPlan, Role, courtesy};
+use crate::domain::selection::remembering::Remembering;
 use crate::service::ports::Embedder;
 use crate::service::selection::request::SelectRequest;
 
@@ -14,6 +15,8 @@ use crate::service::selection::request::SelectRequest;
 const EARLIER: usize = 5;
 /// Maximum number of searches that are considered, the last ones.
 const SEARCHES: usize = 16;
+/// The family of the tools that remember something about the user.
+const MEMORIES: &str = "memories";
 
 /// The vectors of the families' examples, in their order; `None` until they are embedded.
 #[derive(Default)]
@@ -73,6 +76,9 @@ impl BuiltinExamples {
     async fn families(&self, texts: &[String], nearness: Nearness, embedder: &dyn Embedder) -> BTreeSet<Family> {
         let all = Families::all();
         let mut found: BTreeSet<Family> = texts.iter().flat_map(|text| all.with_cue(text)).collect();
+        if texts.iter().any(|text| Remembering::of(text).is_some()) {
+            found.extend(all.of_name(MEMORIES));
+        }
         if let Some(examples) = self.0.load_full()
             && !texts.is_empty()
         {

@@ -1,9 +1,14 @@
 //! A ranking of tools for a message, with the evidence for the gate.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::domain::learning::boost::Learned;
-use crate::domain::selection::relevance::{GateEvidence, LeftOpen, Ranked, TurnEvidence};
+use crate::domain::selection::relevance::{Asked, GateEvidence, LeftOpen, Ranked, TurnEvidence};
+
+/// Minimum cosine of a message that asks for the time with the most similar tool. Questions about time in general ("why are there time
+/// zones?") have less in most languages.
+const TIME_COSINE: f32 = 0.3;
 
 /// A ranking with the evidence for the gate and the cut. Keys below the number of tools in the catalog are positions in it;
 /// larger keys are foreign tools in their order.
@@ -28,6 +33,12 @@ pub struct Ranking {
     pub has_parts: bool,
     /// For each server of the catalog, whether it is down.
     pub(super) down: Vec<bool>,
+    /// What the words of the message ask for, with the tools that do it.
+    pub(super) asked: Option<(Asked, HashSet<u32>)>,
+    /// Whether the message contains a paste or a text to work on, which wasn't searched.
+    pub(super) has_paste: bool,
+    /// Whether the message names a product.
+    pub(in crate::service::selection) names_product: bool,
     /// How strict the gate is (`selection.strictness`).
     pub(super) strictness: f32,
     /// What learning from use changed.
@@ -47,6 +58,21 @@ impl Ranking {
         self.down.get(server as usize).copied().unwrap_or(false)
     }
 
+    /// What the words of the message ask for, if a ranked tool does it.
+    fn asked(&self) -> Option<Asked> {
+        let (asked, tools) = self.asked.as_ref()?;
+        let is_met = match asked {
+            Asked::Memory => self.ranked.iter().any(|ranked| tools.contains(&ranked.key)),
+            Asked::Time => {
+                let of =
+                    |ranked: &Ranked<u32>| ranked.dense_alone.filter(|cosine| *cosine >= TIME_COSINE).map(|cosine| (ranked.key, cosine));
+                let nearest = self.ranked.iter().filter_map(of).max_by(|one, other| one.1.total_cmp(&other.1));
+                nearest.is_some_and(|(key, _)| tools.contains(&key))
+            }
+        };
+        is_met.then_some(*asked)
+    }
+
     /// Calls `judge` with the evidence of all searched texts.
     pub(super) fn with_evidence<T>(&self, tools: usize, judge: impl FnOnce(&GateEvidence<'_>) -> T) -> T {
         let cosines = best_five(self.ranked.iter().filter_map(|ranked| ranked.dense));
@@ -58,6 +84,8 @@ impl Ranking {
             agreement: self.agreement,
             best_lexical: self.ranked.iter().map(|ranked| ranked.lexical).fold(0.0, f32::max),
             tools,
+            asked: self.asked(),
+            has_paste: self.has_paste && !self.names_product,
         })
     }
 
