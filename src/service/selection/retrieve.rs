@@ -17,6 +17,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 pub(super) use self::gate::without_gate;
+use self::ranking::Paste;
 pub use self::ranking::Ranking;
 use crate::domain::access::principal::Principal;
 use crate::domain::catalog::catalog::Catalog;
@@ -248,8 +249,7 @@ impl Retrieve {
             is_partial,
             has_failed,
             asked: asked::asked(plan.whole(), catalog, &ranked, foreign),
-            has_paste: plan.has_paste(),
-            names_product: false,
+            paste: if plan.has_paste() { Paste::Counts } else { Paste::Ignored },
             ranked,
             message: plan.whole().to_owned(),
             in_context: plan.in_context().map(str::to_owned),

@@ -35,10 +35,7 @@ pub struct Ranking {
     pub(super) down: Vec<bool>,
     /// What the words of the message ask for, with the tools that do it.
     pub(super) asked: Option<(Asked, HashSet<u32>)>,
-    /// Whether the message contains a paste or a text to work on, which wasn't searched.
-    pub(super) has_paste: bool,
-    /// Whether the message names a product.
-    pub(in crate::service::selection) names_product: bool,
+    pub(super) paste: Paste,
     /// How strict the gate is (`selection.strictness`).
     pub(super) strictness: f32,
     /// What learning from use changed.
@@ -52,7 +49,21 @@ pub struct Ranking {
     pub warnings: Vec<String>,
 }
 
+/// Whether the message contains a paste or a text to work on, which wasn't searched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Paste {
+    /// There is none, or the message says by a product's name what to do with it.
+    #[default]
+    Ignored,
+    Counts,
+}
+
 impl Ranking {
+    /// Says that the message names a product, so that a paste makes a tool no less likely.
+    pub(in crate::service::selection) fn ignore_paste(&mut self) {
+        self.paste = Paste::Ignored;
+    }
+
     /// Whether a server is down, by its position in the catalog.
     pub fn is_down(&self, server: u32) -> bool {
         self.down.get(server as usize).copied().unwrap_or(false)
@@ -85,7 +96,7 @@ impl Ranking {
             best_lexical: self.ranked.iter().map(|ranked| ranked.lexical).fold(0.0, f32::max),
             tools,
             asked: self.asked(),
-            has_paste: self.has_paste && !self.names_product,
+            has_paste: self.paste == Paste::Counts,
         })
     }
 
