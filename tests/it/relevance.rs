@@ -5,8 +5,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use toolsieve::domain::catalog::texts::{ToolText, Vocabulary};
 use toolsieve::domain::selection::relevance::{
-    Candidates, CutCandidate, CutParameters, FusionParameters, Gate, GateEvidence, LexicalModel, MessageParts, QueryPlan, Ranked, Role,
-    SparseVector, Synonyms, cut, passages, readable_score,
+    Asked, Candidates, CutCandidate, CutParameters, FusionParameters, Gate, GateEvidence, LexicalModel, MessageParts, QueryPlan, Ranked,
+    Role, SparseVector, Synonyms, cut, passages, readable_score,
 };
 use toolsieve::domain::text::analysis::Analyzer;
 use toolsieve::domain::text::language::Language;
@@ -138,6 +138,7 @@ fn gate_by_words() {
             agreement: 0.0,
             best_lexical: case.best_lexical,
             tools: case.tools,
+            ..GateEvidence::default()
         };
         let verdict = gate.judge(&evidence);
         assert_eq!(verdict.needs_tool, case.needs_tool, "{:?} among {}: {}", case.message, case.tools, verdict.margin);
@@ -175,10 +176,19 @@ fn gate_by_vectors() {
         agreement: 1.0,
         best_lexical: 0.0,
         tools: 50,
+        ..GateEvidence::default()
     };
     assert!(gate.judge(&evidence).needs_tool);
     assert!(!gate.judge(&GateEvidence { vector: Some(&[0.0, 1.0, 0.0]), ..evidence }).needs_tool, "like the messages that need none");
     assert!(gate.judge(&GateEvidence { best_dense: Some(0.1), ..evidence }).margin < gate.judge(&evidence).margin, "no tool is like it");
+    let asked = GateEvidence { asked: Some(Asked::Memory), vector: Some(&[0.0, 1.0, 0.0]), ..evidence };
+    assert!(gate.judge(&asked).needs_tool, "asks to remember something");
+    let margin = |evidence: &GateEvidence<'_>| gate.judge(evidence).margin;
+    let paste = GateEvidence { has_paste: true, ..evidence };
+    assert!(margin(&paste) < margin(&evidence), "may be about the paste");
+    let named = GateEvidence { message: "zzz notes.txt", ..evidence };
+    assert!((margin(&GateEvidence { has_paste: true, ..named }) - margin(&named)).abs() < 1e-6, "names a file");
+    assert!(margin(&GateEvidence { asked: Some(Asked::Time), ..evidence }) > margin(&evidence), "asks for the time");
     let of_another_model = GateEvidence { vector: Some(&[1.0, 0.0]), ..evidence };
     assert_eq!(gate.judge(&of_another_model), gate.judge(&GateEvidence { vector: None, ..evidence }), "falls back to words");
 }
@@ -358,7 +368,7 @@ proptest! {
             let plan = QueryPlan::new(text);
             prop_assert_eq!(plan.is_empty(), text.trim().is_empty());
             prop_assert!(plan.texts().len() <= 17);
-            let evidence = GateEvidence { message: text, vector: None, best_dense: None, best_five: &[], agreement: 0.0, best_lexical: 1.0, tools: 10 };
+            let evidence = GateEvidence { message: text, best_lexical: 1.0, tools: 10, ..GateEvidence::default() };
             prop_assert!(Gate::default().judge(&evidence).margin.is_finite());
         }
     }

@@ -72,6 +72,11 @@ impl Families {
         self.members.get(name).copied()
     }
 
+    /// The family with this name.
+    pub fn of_name(&self, name: &str) -> Option<Family> {
+        self.names.iter().position(|known| known == name).map(Family)
+    }
+
     pub fn name(&self, family: Family) -> &str {
         self.names.get(family.0).map_or("", String::as_str)
     }
@@ -288,6 +293,11 @@ mod tests {
             ("напомни мне", "calendar"),
             ("dentist thursday 4pm", "calendar"),
             ("17u donderdag tandarts", "calendar"),
+            ("hôm nay thứ mấy", "time"),
+            ("aaj kaun sa din hai", "time"),
+            ("اليوم ايش", "time"),
+            ("jam berapa sekarang?", "time"),
+            ("что ты знаешь обо мне", "memories"),
         ] {
             let found = Families::all().with_cue(message);
             assert!(names(&found).contains(&family), "{message}: {:?}", names(&found));

@@ -1,5 +1,6 @@
 //! Selects tools for a message.
 
+pub mod remembering;
 pub mod builtins;
 pub mod chat;
 pub mod experiment;

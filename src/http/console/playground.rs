@@ -457,6 +457,7 @@ fn decider(texts: &Texts, rule: GateRule) -> &str {
         GateRule::Head => &texts.by_head,
         GateRule::TurnHead => &texts.by_turn_head,
         GateRule::Courtesy => &texts.by_courtesy,
+        GateRule::Asked => &texts.by_asked,
         GateRule::Examples => &texts.by_examples,
         GateRule::Words => &texts.by_words,
         GateRule::Partial => &texts.by_partial,

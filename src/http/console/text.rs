@@ -18,7 +18,7 @@ declare! {
     needs_tool needs_no_tool decided_by margin signal value weight product parts language_of unsure
     rank score cosine words bm25 server_score covers learned fused judged sent kept tokens yes no with_settings
     candidates candidates_hint nothing_ranked failed in_english
-    by_head by_turn_head by_courtesy by_examples by_words by_partial by_no_tools by_learned by_named by_off
+    by_head by_turn_head by_courtesy by_asked by_examples by_words by_partial by_no_tools by_learned by_named by_off
     cut_limit cut_fall_off cut_budget cut_duplicate cut_per_server cut_gate cut_judge
     access activity parts_of_list previous next of any all name description tag tags pinned caller actions save remove
     change cancel refresh one_per_line patterns_hint more_tools in_file done_approved done_saved done_removed

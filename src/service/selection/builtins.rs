@@ -8,6 +8,7 @@ use tokio::sync::watch;
 
 use crate::domain::selection::builtins::{Families, Family, Nearness};
 use crate::domain::selection::relevance::{Courtesy, QueryPlan, Role, courtesy};
+use crate::domain::selection::remembering::Remembering;
 use crate::service::ports::Embedder;
 use crate::service::selection::request::SelectRequest;
 
@@ -15,6 +16,8 @@ use crate::service::selection::request::SelectRequest;
 const EARLIER: usize = 5;
 /// Maximum number of searches that are considered, the last ones.
 const SEARCHES: usize = 16;
+/// The family of the tools that remember something about the user.
+const MEMORIES: &str = "memories";
 
 /// The vectors of the families' examples.
 #[derive(Default)]
@@ -87,6 +90,9 @@ impl BuiltinExamples {
     async fn families(&self, texts: &[String], nearness: Nearness, embedder: &dyn Embedder) -> BTreeSet<Family> {
         let all = Families::all();
         let mut found: BTreeSet<Family> = texts.iter().flat_map(|text| all.with_cue(text)).collect();
+        if texts.iter().any(|text| Remembering::of(text).is_some()) {
+            found.extend(all.of_name(MEMORIES));
+        }
         let examples = self.vectors.load_full();
         if examples.is_none() {
             self.were_missed.send_replace(true);

@@ -246,6 +246,9 @@ impl Choose {
         // If only some tools of these servers are offered, request more candidates, so that enough offered ones remain.
         let list = (settings.candidates * in_scope.div_ceil(offer.ours.len().max(1))).min(LONGEST_LIST);
         let mut ranking = self.retrieve.rank_noting(plan, &narrowed, Some(list), &offer.judged, message.trace).await;
+        if !named.wanted.is_empty() {
+            ranking.ignore_paste();
+        }
         // Before learning, so that what it does to other tools affects neither the gate nor the cut.
         if in_scope > offer.ours.len() {
             let first_foreign = catalog.tools().len();

@@ -6,6 +6,7 @@
 mod ranking;
 mod gate;
 mod preferences;
+mod asked;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 pub(super) use self::gate::without_gate;
+use self::ranking::Paste;
 pub use self::ranking::Ranking;
 use crate::domain::access::principal::Principal;
 use crate::domain::catalog::catalog::Catalog;
@@ -25,6 +27,7 @@ use crate::domain::learning::vector::MessageVector;
 use crate::domain::selection::relevance::{
     Candidates, FusionParameters, Gate, LexicalModel, QueryPlan, Ranked, SparseVector, living_first, raise, z_scores,
 };
+use crate::domain::selection::remembering::Remembering;
 use crate::domain::text::language::Language;
 use crate::service::access::connections::Connections;
 use crate::service::catalog::current::View;
@@ -204,7 +207,7 @@ impl Retrieve {
         }
         let mut warnings = Vec::new();
         let vectors = self.embedded(&texts, &mut warnings).await;
-        let query = self.query(&texts, &vectors, view);
+        let query = self.query(plan, &vectors, view);
         let fusion = FusionParameters { dense_weight: settings.dense_weight, ..self.fusion }.for_language(Language::of(plan.whole()));
         let limit = list.unwrap_or(settings.candidates);
         // Servers' scores do not help messages with a single part.
@@ -245,6 +248,8 @@ impl Retrieve {
             not_judged,
             is_partial,
             has_failed,
+            asked: asked::asked(plan.whole(), catalog, &ranked, foreign),
+            paste: if plan.has_paste() { Paste::Counts } else { Paste::Ignored },
             ranked,
             message: plan.whole().to_owned(),
             in_context: plan.in_context().map(str::to_owned),
@@ -258,12 +263,21 @@ impl Retrieve {
     }
 
     /// What to search for each text: its words, and its vector if there is one.
-    fn query(&self, texts: &[&str], vectors: &[Arc<[f32]>], view: &View) -> Vec<IndexQueryText> {
-        let words = |text: &str| match view.catalog.texts() {
-            Some(texts) => self.lexical.expanded_query_vector(text, &view.settings.synonyms, &texts.vocabulary),
-            None => self.lexical.query_vector(text),
+    fn query(&self, plan: &QueryPlan, vectors: &[Arc<[f32]>], view: &View) -> Vec<IndexQueryText> {
+        // Earlier turns may ask for other things.
+        let in_context = plan.in_context().and_then(|_| Remembering::of(plan.whole()));
+        let words = |text: &str| {
+            let words = match view.catalog.texts() {
+                Some(texts) => self.lexical.expanded_query_vector(text, &view.settings.synonyms, &texts.vocabulary),
+                None => self.lexical.query_vector(text),
+            };
+            // The message's own words are about what to remember.
+            match in_context.or_else(|| Remembering::of(text).filter(|_| plan.in_context().is_none())) {
+                Some(asked) => words.plus(&self.lexical.query_vector(asked.words())),
+                None => words,
+            }
         };
-        texts.iter().enumerate().map(|(at, text)| IndexQueryText { dense: vectors.get(at).cloned(), sparse: words(text) }).collect()
+        plan.texts().iter().enumerate().map(|(at, text)| IndexQueryText { dense: vectors.get(at).cloned(), sparse: words(text) }).collect()
     }
 
     /// Embeds the texts. If the embedder fails, returns no vectors and adds a warning.

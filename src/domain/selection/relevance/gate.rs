@@ -18,6 +18,9 @@
 //! 83 % of those that need none. It stops 67 % of the hard ones, which mention topics of tools. The best cosine alone stops 49 %
 //! and 32 %; the gate without vectors, 49 % and 40 %.
 //!
+//! Some words weigh beside that, because vectors hardly show what they ask for: those that ask to remember something and those that ask for
+//! the time, if a tool does that ([`Asked`]). A paste makes a tool less likely.
+//!
 //! Known limits: it misses a short request after a part that needs no tool ("write a poem and print it"), and small talk
 //! that happens to resemble a tool of a small catalogue.
 
@@ -52,6 +55,16 @@ const STRICTNESS_STEP: f32 = 1.0;
 /// A message that passes the threshold in context may be this far below it when judged alone, in log-odds. Only for models
 /// without a trained head.
 pub(crate) const CONTEXT_ALLOWANCE: f32 = 4.0;
+
+/// What a paste adds to the margin. A request about the paste itself ("add comments") is as short as one for a tool, and resembles some
+/// ("git add"). With this, of 28 such requests in 20 languages 10 pass instead of 16, and 25 instead of 26 of those that need a tool
+/// ("commit this").
+const PASTE_SHIFT: f32 = -2.2;
+
+/// What a question for the time or the date adds to the margin, if the most similar tool answers such questions. The encoder reads short
+/// questions poorly in most languages. With this, of 34 such questions in 25 languages 30 pass instead of 21, and of 28 questions about
+/// time in general 1 instead of 0.
+const TIME_SHIFT: f32 = 3.0;
 
 /// Weights of one classifier. A message needs a tool if the weighted sum is at least `threshold`.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -90,8 +103,17 @@ impl Default for GateParameters {
     }
 }
 
+/// What the words of a message ask for, in any language, if a tool for that is offered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// To remember or to forget something.
+    Memory,
+    /// The time or the date.
+    Time,
+}
+
 /// The evidence about one message, from which the gate decides.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct GateEvidence<'a> {
     /// The whole message.
     pub message: &'a str,
@@ -107,6 +129,17 @@ pub struct GateEvidence<'a> {
     pub best_lexical: f32,
     /// The number of tools searched.
     pub tools: usize,
+    pub asked: Option<Asked>,
+    /// Whether the message contains a paste or a text to work on, which the other evidence ignores, and names no product.
+    pub has_paste: bool,
+}
+
+impl GateEvidence<'_> {
+    /// What raises or lowers the margin beside the weighed features.
+    fn shift(&self) -> f32 {
+        let paste = if self.has_paste && !names_resource(self.message) { PASTE_SHIFT } else { 0.0 };
+        paste + if self.asked == Some(Asked::Time) { TIME_SHIFT } else { 0.0 }
+    }
 }
 
 /// The gate's decision.
@@ -118,11 +151,20 @@ pub struct GateVerdict {
     pub by: GateRule,
     /// The strictness that the margin contains, see [`Self::at`].
     strictness: f32,
+    /// The shift that the margin contains, see [`Self::shifted`].
+    shift: f32,
 }
 
 impl GateVerdict {
     fn new(needs_tool: bool, margin: f32, by: GateRule) -> Self {
-        Self { needs_tool, margin, by, strictness: 0.0 }
+        Self { needs_tool, margin, by, strictness: 0.0, shift: 0.0 }
+    }
+
+    /// The verdict with this added to its margin.
+    fn shifted(self, shift: f32) -> Self {
+        let margin = self.margin + shift;
+        let needs_tool = if shift > 0.0 { self.needs_tool || margin >= 0.0 } else { self.needs_tool && margin >= 0.0 };
+        Self { needs_tool, margin, shift, ..self }
     }
 
     /// The verdict with a threshold that is `strictness` steps higher. Only verdicts with a weighed margin depend on it.
@@ -138,8 +180,10 @@ impl GateVerdict {
         Self { needs_tool: margin >= 0.0 && may_pass, margin, strictness, ..self }
     }
 
-    fn shift(self) -> WeighedSignal {
-        WeighedSignal::new("strictness", self.strictness, -STRICTNESS_STEP)
+    /// The parts of the margin that aren't features of the message.
+    fn shifts(self) -> impl Iterator<Item = WeighedSignal> {
+        let shift = (self.shift != 0.0).then(|| WeighedSignal::sum("shift", self.shift));
+        std::iter::once(WeighedSignal::new("strictness", self.strictness, -STRICTNESS_STEP)).chain(shift)
     }
 }
 
@@ -151,6 +195,8 @@ named! {
         NoTools = "no_tools",
         /// The list of polite phrases, or of words of assent.
         Courtesy = "courtesy",
+        /// Words that ask to remember or to forget something, where a tool does that.
+        Asked = "asked",
         /// The trained head.
         Head = "head",
         /// The trained head for messages that depend on earlier turns.
@@ -171,8 +217,9 @@ named! {
 }
 
 /// The verdict on purely polite messages, which a list detects.
-const COURTEOUS: GateVerdict = GateVerdict { needs_tool: false, margin: -10.0, by: GateRule::Courtesy, strictness: 0.0 };
-const NO_TOOLS: GateVerdict = GateVerdict { needs_tool: false, margin: f32::NEG_INFINITY, by: GateRule::NoTools, strictness: 0.0 };
+const COURTEOUS: GateVerdict = GateVerdict { needs_tool: false, margin: -10.0, by: GateRule::Courtesy, strictness: 0.0, shift: 0.0 };
+const NO_TOOLS: GateVerdict =
+    GateVerdict { needs_tool: false, margin: f32::NEG_INFINITY, by: GateRule::NoTools, strictness: 0.0, shift: 0.0 };
 
 /// Decides whether messages need a tool. [`Gate::teach`] adds the model-specific part once the vectors of the examples are
 /// available.
@@ -245,7 +292,10 @@ impl Gate {
         if courtesy(evidence.message).is_some() {
             return COURTEOUS;
         }
-        self.weigh(evidence)
+        if evidence.asked == Some(Asked::Memory) {
+            return GateVerdict::new(true, 0.0, GateRule::Asked);
+        }
+        self.weigh(evidence).shifted(evidence.shift())
     }
 
     /// Judges a message that depends on earlier turns, both alone and in context.
@@ -262,14 +312,17 @@ impl Gate {
             Some(_) => return COURTEOUS,
             None => {}
         }
+        if alone.asked == Some(Asked::Memory) {
+            return GateVerdict::new(true, 0.0, GateRule::Asked);
+        }
         if let Some(margin) = self.turn_head.as_ref().and_then(|head| head.margin(&self.turn(evidence)?)) {
-            return GateVerdict::new(margin >= 0.0, margin, GateRule::TurnHead);
+            return GateVerdict::new(margin >= 0.0, margin, GateRule::TurnHead).shifted(alone.shift());
         }
         let with_context = self.weigh(in_context);
         let by_itself = self.weigh(&evidence.by_itself());
         let is_near = with_context.needs_tool && by_itself.margin >= -CONTEXT_ALLOWANCE;
         let margin = if is_near { by_itself.margin.max(0.0) } else { by_itself.margin };
-        GateVerdict::new(by_itself.needs_tool || is_near, margin, by_itself.by)
+        GateVerdict::new(by_itself.needs_tool || is_near, margin, by_itself.by).shifted(alone.shift())
     }
 
     /// The inputs of the turn head; `None` without vectors.
@@ -294,7 +347,7 @@ impl Gate {
             (GateRule::Examples | GateRule::Words, _) => self.weighed_values(evidence),
             _ => return Vec::new(),
         };
-        signals.push(verdict.shift());
+        signals.extend(verdict.shifts());
         signals
     }
 
@@ -302,13 +355,13 @@ impl Gate {
     pub fn weighed_turn(&self, verdict: GateVerdict, evidence: &TurnEvidence<'_>) -> Vec<WeighedSignal> {
         if let (GateRule::TurnHead, Some(head), Some(turn)) = (verdict.by, &self.turn_head, self.turn(evidence)) {
             let mut signals = head.weighed(&turn);
-            signals.push(verdict.shift());
+            signals.extend(verdict.shifts());
             return signals;
         }
         let by_itself = evidence.by_itself();
         let mut signals = self.weighed(verdict, &by_itself);
         if !signals.is_empty() {
-            let by_itself = self.weigh(&by_itself).at(verdict.strictness);
+            let by_itself = self.weigh(&by_itself).shifted(verdict.shift).at(verdict.strictness);
             signals.push(WeighedSignal::sum("context", verdict.margin - by_itself.margin));
         }
         signals
@@ -452,7 +505,7 @@ fn is_foreign(message: &str) -> bool {
 }
 
 /// Whether a word of the message is a file name, a path, a URL, an e-mail address or a handle.
-fn names_resource(message: &str) -> bool {
+pub(super) fn names_resource(message: &str) -> bool {
     message.split_whitespace().any(|word| {
         let word = word.trim_matches(|character: char| ".,;:!?()\"'`".contains(character));
         let starts_with_word = |text: &str| text.starts_with(|character: char| character.is_alphanumeric() || character == '_');

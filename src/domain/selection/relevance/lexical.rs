@@ -61,6 +61,15 @@ impl SparseVector {
         sum
     }
 
+    /// The sum of both vectors.
+    #[must_use]
+    pub fn plus(self, other: &Self) -> Self {
+        let of = |vector: &Self| vector.indices.iter().copied().zip(vector.values.iter().copied()).collect::<Vec<_>>();
+        let mut terms = of(&self);
+        terms.extend(of(other));
+        Self::from_unsorted(terms)
+    }
+
     /// Builds a vector from terms in any order. Adds the weights of equal terms.
     fn from_unsorted(mut terms: Vec<(u32, f32)>) -> Self {
         terms.sort_unstable_by_key(|&(term, _)| term);

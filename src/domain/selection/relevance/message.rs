@@ -4,7 +4,8 @@
 //! first few hundred word pieces, so a paste would hide the request before or after it. With 60 lines of log in front of 151
 //! messages, R@5 falls from .596 to .007. A message of [`SENTENCE_WORDS`] words or more is also searched sentence by sentence,
 //! because one vector for several requests lies between them and near none. (R@5 on a set of such messages: .92 instead of .75;
-//! on the 151 messages with an unfenced log: .225 instead of .007.)
+//! on the 151 messages with an unfenced log: .225 instead of .007.) Of a message with a text to translate, to correct or to summarise,
+//! only the words before that text are searched (see `quoted`).
 //!
 //! A shorter message with several clauses is also searched clause by clause, so that the ranking covers all requests (see
 //! `fusion`).
@@ -19,6 +20,7 @@
 use unicode_segmentation::UnicodeSegmentation;
 
 use super::pasted::pasted_lines;
+use super::quoted::before_quoted;
 use super::referring::refers;
 use super::turn::{LeftOpen, closing};
 use crate::domain::text::words::is_unspaced;
@@ -63,6 +65,9 @@ pub struct QueryPlan {
     texts: Vec<String>,
     parts: MessageParts,
     left_open: LeftOpen,
+    has_paste: bool,
+    /// Whether the texts are only what stands before a text to work on.
+    is_head: bool,
 }
 
 /// The kind of the texts after the whole message.
@@ -82,9 +87,14 @@ pub enum MessageParts {
 impl QueryPlan {
     /// Plans the search for a single message. A blank message yields no texts.
     pub fn new(message: &str) -> Self {
-        let whole = normalise(message);
+        let (mut whole, mut has_paste) = normalise(message, MESSAGE_CHARACTERS);
         if whole.is_empty() {
             return Self::default();
+        }
+        let head = before_quoted(&whole).map(str::to_owned);
+        let is_head = head.is_some();
+        if let Some(head) = head {
+            (whole, has_paste) = (head, true);
         }
         let (mut parts, is) = match words(&whole) {
             SENTENCE_WORDS.. => (sentences(&whole), MessageParts::Sentences),
@@ -96,7 +106,7 @@ impl QueryPlan {
         let parts: Vec<String> = parts.into_iter().map(str::to_owned).collect();
         let is = if parts.is_empty() { MessageParts::None } else { is };
         let texts = std::iter::once(whole).chain(parts).collect();
-        Self { texts, parts: is, left_open: LeftOpen::default() }
+        Self { texts, parts: is, left_open: LeftOpen::default(), has_paste, is_head }
     }
 
     /// Plans the search for the last user message. `turns` is oldest first; earlier turns are used if the message depends on
@@ -104,11 +114,12 @@ impl QueryPlan {
     pub fn of_conversation(turns: &[(Role, &str)]) -> Self {
         let Some(last) = last_of(Role::User, turns) else { return Self::default() };
         let mut plan = Self::new(turns[last].1);
-        if plan.is_empty() || !leans_on_context(plan.whole()) {
+        // A message with a text to work on can be understood by itself, even if that text isn't searched.
+        if plan.is_empty() || plan.is_head || !leans_on_context(plan.whole()) {
             return plan;
         }
         let before = &turns[..last];
-        let earlier = |role| last_of(role, before).map(|at| normalise_to(before[at].1, CONTEXT_CHARACTERS));
+        let earlier = |role| last_of(role, before).map(|at| normalise(before[at].1, CONTEXT_CHARACTERS).0);
         let texts: Vec<String> = [Role::User, Role::Assistant].into_iter().filter_map(earlier).collect();
         if !texts.is_empty() {
             let in_context = format!("{}\n{}", texts.join("\n"), plan.whole());
@@ -146,6 +157,11 @@ impl QueryPlan {
         self.left_open
     }
 
+    /// Whether the message contains a paste, or a text to work on, that isn't searched.
+    pub fn has_paste(&self) -> bool {
+        self.has_paste
+    }
+
     /// All search texts, the whole message first. At most 1 + `MAXIMUM_SENTENCES`.
     pub fn texts(&self) -> &[String] {
         &self.texts
@@ -177,14 +193,14 @@ fn leans_on_context(message: &str) -> bool {
 
 /// Removes pastes from a message: drops fenced blocks and lines of logs, code and data (unless nothing else remains) and blank lines, shortens unbroken runs, and
 /// cuts the middle of a very long text. Keeps line breaks, because they separate sentences. A text in capitals gets small letters.
-pub(crate) fn normalise(message: &str) -> String {
-    normalise_to(message, MESSAGE_CHARACTERS)
-}
-
-fn normalise_to(message: &str, most: usize) -> String {
+/// Also returns whether a paste was removed.
+fn normalise(message: &str, most: usize) -> (String, bool) {
+    let all: Vec<&str> = message.lines().collect();
     let unfenced = without_blocks(message);
-    let lines = if unfenced.iter().any(|line| line.chars().any(char::is_alphanumeric)) { unfenced } else { message.lines().collect() };
-    calm(shorten(without_pastes(&lines), most))
+    let is_outside = unfenced.iter().any(|line| line.chars().any(char::is_alphanumeric));
+    let has_fence = is_outside && unfenced.len() < all.len();
+    let (prose, has_paste) = without_pastes(if is_outside { &unfenced } else { &all });
+    (calm(shorten(prose, most)), has_fence || has_paste)
 }
 
 /// A text in capitals alone in small letters, because the encoder and the gate know few words in capitals.
@@ -202,17 +218,18 @@ fn calm(text: String) -> String {
     text.chars().map(lowered).collect()
 }
 
-/// The lines without those that `pasted` recognises, unless fewer than [`SHORTEST_SENTENCE_WORDS`] words remain.
-fn without_pastes(lines: &[&str]) -> String {
+/// The lines without those that `pasted` recognises, unless fewer than [`SHORTEST_SENTENCE_WORDS`] words remain. And whether there were
+/// any.
+fn without_pastes(lines: &[&str]) -> (String, bool) {
     let joined = |lines: &mut dyn Iterator<Item = &str>| lines.fold(String::new(), |text, line| with_line(text, line.trim()));
     let pasted = pasted_lines(lines);
     if pasted.contains(&true) {
         let prose = joined(&mut lines.iter().zip(&pasted).filter(|(_, pasted)| !**pasted).map(|(line, _)| *line));
         if words(&prose) >= SHORTEST_SENTENCE_WORDS {
-            return prose;
+            return (prose, true);
         }
     }
-    joined(&mut lines.iter().copied())
+    (joined(&mut lines.iter().copied()), false)
 }
 
 /// The lines outside fenced blocks.

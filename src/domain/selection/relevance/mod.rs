@@ -33,6 +33,7 @@ pub(crate) mod lexical;
 pub(crate) mod liveness;
 pub(crate) mod message;
 mod pasted;
+mod quoted;
 mod referring;
 pub(crate) mod server_text;
 pub(crate) mod synonyms;
@@ -48,7 +49,7 @@ pub use dense::{bounded_passage, passages};
 pub use fusion::{
     Candidates, FusionParameters, PREFERENCE, PREFERENCE_IN_CONTEXT, Ranked, prefer, raise, raise_to_alone, readable_score, z_scores,
 };
-pub use gate::{Gate, GateEvidence, GateParameters, GateRule, GateVerdict};
+pub use gate::{Asked, Gate, GateEvidence, GateParameters, GateRule, GateVerdict};
 pub use gate_head::{GateHead, Signals};
 pub use lexical::{LexicalModel, LexicalParameters, SparseVector};
 pub use liveness::living_first;

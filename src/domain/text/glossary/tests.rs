@@ -67,6 +67,27 @@ fn words_become_english_in_every_script() {
 }
 
 #[test]
+fn words_of_arabic_dialects_become_english() {
+    has("ابعتلي الفاتورة", &["send", "invoice"]);
+    has("امسح الفايل من الفولدر", &["delete", "file", "folder"]);
+    has("وريني مواعيد بكرا", &["show", "tomorrow"]);
+    has("دورلي على ايميلات الزبون", &["search", "email", "customer"]);
+}
+
+/// The longest form of a word counts.
+#[test]
+fn a_word_of_knowledge_is_no_word_of_a_tool() {
+    for (text, word) in [
+        ("Erkläre mir bitte die Fotosynthese", "photo"),
+        ("Was ist ein Suchtverhalten und woher kommt es?", "search"),
+        ("Was bedeutet das Summenzeichen in der Formel?", "sum"),
+    ] {
+        assert!(!english(text).contains(word), "{text}: {:?}", english(text));
+    }
+    has("Zeig mir bitte die Fotos und die Summe", &["photo", "sum"]);
+}
+
+#[test]
 fn english_stays_as_it_is() {
     assert!(english("please delete the files that are in my folder").is_empty());
     assert!(english("").is_empty());

@@ -29,8 +29,6 @@ const LARGEST_WHOLE: u64 = 1 << 53;
 /// Number of decimal digits that every double preserves.
 const SAFE_DIGITS: usize = 15;
 
-/// A rough size of a parsed value with its share of the memory around it, in bytes.
-const PARSED_VALUE: usize = 128;
 
 /// The members of an object, as JSON text. Names without escapes are borrowed.
 pub type Members<'a> = IndexMap<Cow<'a, str>, &'a RawValue, RandomState>;
@@ -298,8 +296,7 @@ fn replace_numbers(json: &str, replacement: impl Fn(&str) -> Option<String>) -> 
 /// Estimates the memory that a JSON text takes once it is parsed, in bytes. A parsed value takes much more than its text: an array of many
 /// small arrays takes a hundred times as much.
 pub fn parsed_size(json: &str) -> usize {
-    let values = json.bytes().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count();
-    json.len().saturating_add(values.saturating_mul(PARSED_VALUE))
+    json.len().saturating_add(tree_bytes(json.as_bytes()))
 }
 
 /// The nesting depth; 0 for a scalar.

@@ -1,9 +1,14 @@
 //! A ranking of tools for a message, with the evidence for the gate.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::domain::learning::boost::Learned;
-use crate::domain::selection::relevance::{GateEvidence, LeftOpen, Ranked, TurnEvidence};
+use crate::domain::selection::relevance::{Asked, GateEvidence, LeftOpen, Ranked, TurnEvidence};
+
+/// Minimum cosine of a message that asks for the time with the most similar tool. Questions about time in general ("why are there time
+/// zones?") have less in most languages.
+const TIME_COSINE: f32 = 0.3;
 
 /// A ranking with the evidence for the gate and the cut. Keys below the number of tools in the catalog are positions in it;
 /// larger keys are foreign tools in their order.
@@ -28,6 +33,9 @@ pub struct Ranking {
     pub has_parts: bool,
     /// For each server of the catalog, whether it is down.
     pub(super) down: Vec<bool>,
+    /// What the words of the message ask for, with the tools that do it.
+    pub(super) asked: Option<(Asked, HashSet<u32>)>,
+    pub(super) paste: Paste,
     /// How strict the gate is (`selection.strictness`).
     pub(super) strictness: f32,
     /// What learning from use changed.
@@ -41,10 +49,39 @@ pub struct Ranking {
     pub warnings: Vec<String>,
 }
 
+/// Whether the message contains a paste or a text to work on, which wasn't searched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Paste {
+    /// There is none, or the message says by a product's name what to do with it.
+    #[default]
+    Ignored,
+    Counts,
+}
+
 impl Ranking {
+    /// Says that the message names a product, so that a paste makes a tool no less likely.
+    pub(in crate::service::selection) fn ignore_paste(&mut self) {
+        self.paste = Paste::Ignored;
+    }
+
     /// Whether a server is down, by its position in the catalog.
     pub fn is_down(&self, server: u32) -> bool {
         self.down.get(server as usize).copied().unwrap_or(false)
+    }
+
+    /// What the words of the message ask for, if a ranked tool does it.
+    fn asked(&self) -> Option<Asked> {
+        let (asked, tools) = self.asked.as_ref()?;
+        let is_met = match asked {
+            Asked::Memory => self.ranked.iter().any(|ranked| tools.contains(&ranked.key)),
+            Asked::Time => {
+                let of =
+                    |ranked: &Ranked<u32>| ranked.dense_alone.filter(|cosine| *cosine >= TIME_COSINE).map(|cosine| (ranked.key, cosine));
+                let nearest = self.ranked.iter().filter_map(of).max_by(|one, other| one.1.total_cmp(&other.1));
+                nearest.is_some_and(|(key, _)| tools.contains(&key))
+            }
+        };
+        is_met.then_some(*asked)
     }
 
     /// Calls `judge` with the evidence of all searched texts.
@@ -58,6 +95,8 @@ impl Ranking {
             agreement: self.agreement,
             best_lexical: self.ranked.iter().map(|ranked| ranked.lexical).fold(0.0, f32::max),
             tools,
+            asked: self.asked(),
+            has_paste: self.paste == Paste::Counts,
         })
     }
 
