@@ -129,7 +129,7 @@ impl QueryPlan {
             if let Some(at) = last_of(Role::Assistant, before) {
                 plan.left_open = LeftOpen::of(before[at].1);
                 if plan.left_open.is_any() && words(plan.whole()) <= FEW_WORDS {
-                    let closing = normalise_to(closing(before[at].1), CONTEXT_CHARACTERS);
+                    let (closing, _) = normalise(closing(before[at].1), CONTEXT_CHARACTERS);
                     plan.texts.push(format!("{closing}\n{}", plan.whole()));
                 }
             }

@@ -29,7 +29,6 @@ const LARGEST_WHOLE: u64 = 1 << 53;
 /// Number of decimal digits that every double preserves.
 const SAFE_DIGITS: usize = 15;
 
-
 /// The members of an object, as JSON text. Names without escapes are borrowed.
 pub type Members<'a> = IndexMap<Cow<'a, str>, &'a RawValue, RandomState>;
 
