@@ -195,8 +195,9 @@ fn unique(name: String, taken: &[String]) -> String {
     if !taken.contains(&name) {
         return name;
     }
-    let free = (2_u64..).map(|number| format!("{name}_{number}")).find(|numbered| !taken.contains(numbered));
-    free.unwrap_or_default()
+    // One of them is free, because there are more than names taken.
+    let mut numbered = (2..=taken.len() + 2).map(|number| format!("{name}_{number}"));
+    numbered.find(|numbered| !taken.contains(numbered)).unwrap_or(name)
 }
 
 #[cfg(test)]

@@ -270,7 +270,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_fast_response_is_json_and_so_is_each_one_for_clients_without_streams() {
-        for patience in [Some(Duration::from_secs(60)), None] {
+        for patience in [Some(Duration::from_mins(1)), None] {
             let (end, ended) = oneshot::channel();
             end.send(()).unwrap();
             let response = merged(answer(ended), None, None, patience).await.unwrap();

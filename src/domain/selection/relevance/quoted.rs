@@ -12,7 +12,7 @@ use super::gate::names_resource;
 use crate::domain::text::folding::folded;
 use crate::domain::text::word_list::word_list;
 
-/// Verbs of 24 languages that ask to work on a text, in the forms of requests.
+/// Verbs of many languages that ask to work on a text, in the forms of requests.
 const VERBS: &[&str] = word_list!(
     "translate rewrite rephrase reword paraphrase summarize summarise proofread correct polish shorten \
      übersetze übersetz übersetzen formuliere formulier umformulieren korrigiere korrigier korrigieren fass fasse zusammenfassen kürze \
@@ -55,6 +55,8 @@ const PARTS: [&str; 20] = [
 /// Maximum number of words before the text, and of characters.
 const LONGEST_HEAD: usize = 10;
 const LONGEST_HEAD_CHARACTERS: usize = 90;
+/// Maximum number of words before a text that begins on a new line: after more, the line may continue the request.
+const LONGEST_LINE: usize = 5;
 /// What stands before the text, beside an opening quotation mark.
 const MARKS: [char; 3] = [':', '：', '\n'];
 const QUOTES: [char; 6] = ['"', '“', '„', '«', '「', '『'];
@@ -66,7 +68,8 @@ static FORMS: LazyLock<HashSet<String>> = LazyLock::new(|| VERBS.iter().map(|ver
 pub(super) fn before_quoted(message: &str) -> Option<&str> {
     let (at, mark) = message.char_indices().find(|(_, character)| MARKS.contains(character) || QUOTES.contains(character))?;
     let (head, text) = (message[..at].trim(), message[at + mark.len_utf8()..].trim());
-    if !asks_for_text_work(head) || !text.contains(char::is_alphanumeric) || names_resource(text) {
+    let most = if mark == '\n' { LONGEST_LINE } else { LONGEST_HEAD };
+    if !asks_for_text_work(head, most) || !text.contains(char::is_alphanumeric) || names_resource(text) {
         return None;
     }
     let is_quoted = QUOTES.contains(&mark) || text.starts_with(QUOTES);
@@ -75,7 +78,8 @@ pub(super) fn before_quoted(message: &str) -> Option<&str> {
     (!has_more).then_some(head)
 }
 
-fn asks_for_text_work(head: &str) -> bool {
+/// Whether these words ask for that, and are at most so many.
+fn asks_for_text_work(head: &str, most: usize) -> bool {
     if head.chars().count() > LONGEST_HEAD_CHARACTERS {
         return false;
     }
@@ -83,7 +87,7 @@ fn asks_for_text_work(head: &str) -> bool {
     let between = |character: char| !character.is_alphanumeric() && !is_combining_mark(character);
     let mut words = folded_head.split(between).filter(|word| !word.is_empty());
     let has_verb = words.clone().any(|word| FORMS.contains(word)) || PARTS.iter().any(|part| head.contains(part));
-    has_verb && words.nth(LONGEST_HEAD).is_none()
+    has_verb && words.nth(most).is_none()
 }
 
 #[cfg(test)]
@@ -125,6 +129,7 @@ mod tests {
             "remember: I am a vegetarian",
             "create a ticket: correct the spelling on the start page",
             "保存して：翻訳",
+            "Summarize the open issues of acme/web\nand post it to #general",
         ] {
             assert_eq!(before_quoted(message), None, "{message}");
         }
