@@ -14,6 +14,8 @@ use crate::service::selection::request::SelectRequest;
 
 /// Number of earlier user messages whose families stay, so that the definitions in a chat change rarely.
 const EARLIER: usize = 5;
+/// Maximum number of their texts, those of the latest messages first. Most have been embedded before, but not on another replica.
+const EARLIER_TEXTS: usize = 32;
 /// Maximum number of searches that are considered, the last ones.
 const SEARCHES: usize = 16;
 /// The family of the tools that remember something about the user.
@@ -57,7 +59,7 @@ impl BuiltinTexts {
         let of_user = turns.iter().enumerate().rev().filter(|(_, (role, text))| *role == Role::User && !text.trim().is_empty());
         // As they were judged when they were the last message, so that their families stay.
         let texts = |(at, _): (usize, _)| QueryPlan::of_conversation(&turns[..=at]).texts().to_vec();
-        let mut earlier: Vec<String> = of_user.skip(1).take(EARLIER).flat_map(texts).collect();
+        let mut earlier: Vec<String> = of_user.skip(1).take(EARLIER).flat_map(texts).take(EARLIER_TEXTS).collect();
         // "Thanks!" needs nothing itself, whatever the turn before it was about.
         if message.first().is_some_and(|text| courtesy(text) == Some(Courtesy::Courtesy)) {
             earlier.append(&mut message);

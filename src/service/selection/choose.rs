@@ -18,7 +18,7 @@ use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::tool::{Tool, ToolId};
 use crate::domain::selection::relevance::{
     CutCandidate, CutParameters, CutReason, GAP, GAP_OF_PARTS, GateRule, PREFERENCE, PREFERENCE_IN_CONTEXT, QueryPlan, Ranked, Role, cut,
-    cut_noting, gap_at, prefer, raise_to_alone, readable_score,
+    cut_noting, gap_at, prefer, readable_score,
 };
 use crate::domain::selection::selection::Reason;
 use crate::service::catalog::current::View;
@@ -48,6 +48,9 @@ pub(super) struct ChatParameters {
     pub(super) as_good_alone: f32,
     /// The gate's margin for such a message alone, from which it begins a new topic unless it refers to something earlier.
     pub(super) new_topic: f32,
+    /// The first two distances for a message that begins a new topic, as shares of the best tool's score by the message alone. In a
+    /// small catalog, all scores are small.
+    pub(super) of_topic: [f32; 2],
     /// Score distance from the best tool within which the tools of products that the message names replace all others.
     pub(super) as_good_named: f32,
     /// What is added to their scores, and to those of products that the message rules out, if it depends on earlier turns.
@@ -66,7 +69,8 @@ impl Default for ChatParameters {
             as_good: 0.3,
             as_good_in_context: 0.8,
             as_good_alone: 1.5,
-            new_topic: 1.0,
+            new_topic: 2.0,
+            of_topic: [0.15, 0.3],
             as_good_named: 1.0,
             named: (0.5, -1.0),
             corrected: (2.0, -1.0),
@@ -147,10 +151,6 @@ impl Choose {
         let mut ranking = self.rank(message, &plan, &named).await;
         let tools = offer.ours.len() + offer.judged.len();
         let verdict = settings.gate.then(|| self.retrieve.verdict(&ranking, tools)).flatten();
-        let is_new_topic = !named.is_correction && self.is_new_topic(&plan, &ranking, tools);
-        if is_new_topic {
-            raise_to_alone(&mut ranking.ranked);
-        }
         let is_closed = verdict.is_some_and(|verdict| !verdict.needs_tool);
         // Nobody wants the tool of an earlier "Good morning!" again.
         let is_polite = verdict.is_some_and(|verdict| verdict.by == GateRule::Courtesy);
@@ -175,9 +175,9 @@ impl Choose {
             learned: ranking.learned.messages.clone(),
             plain: ranking.plain.clone(),
             vector: ranking.vector.clone(),
-            leans: ranking.in_context.is_some() && !is_new_topic,
+            leans: ranking.in_context.is_some() && !ranking.is_new_topic,
             needs_tool,
-            one_of: self.about_as_good(&ranking, catalog, &named.wanted, is_new_topic),
+            one_of: self.about_as_good(&ranking, catalog, &named.wanted),
             is_partial: ranking.is_partial,
             message: ranking.message.clone(),
             warnings: ranking.warnings.clone(),
@@ -188,7 +188,7 @@ impl Choose {
             // The message itself fits no tool, so its other ranks say nothing.
             let Ranking { ranked, learned, .. } = &mut ranking;
             ranked.retain(|ranked| (is_learned && learned.needed.contains(&ranked.key)) || named_tools.contains(&ranked.key));
-            chosen.one_of = self.about_as_good(&ranking, catalog, &named.wanted, is_new_topic);
+            chosen.one_of = self.about_as_good(&ranking, catalog, &named.wanted);
         }
         if !needs_tool {
             if chosen.kind == SelectionKind::Chosen {
@@ -254,6 +254,9 @@ impl Choose {
             let first_foreign = catalog.tools().len();
             ranking.ranked.retain(|ranked| ranked.key as usize >= first_foreign || offer.has(ranked.key));
         }
+        if !named.is_correction && self.is_new_topic(plan, &ranking, offer.ours.len() + offer.judged.len()) {
+            ranking.begin_topic(catalog);
+        }
         self.retrieve.apply_learning(&mut ranking, &narrowed, message.principal, |key| offer.has(key));
         let used = request.called_earlier().filter_map(|name| catalog.server_of(catalog.position(&view.operation(name)?.id)?));
         let used: HashSet<u32> = used.filter(|server| named.wanted.is_empty() || named.wanted.contains(server)).collect();
@@ -298,11 +301,7 @@ impl Choose {
         let on = Ground { ranking, whole, candidates: &candidates, kept: &kept, parameters: &parameters, has_company };
         let additions = self.additions(message, &on);
         // The best tool for each part of the message, or for what a message may answer that depends on earlier turns.
-        let needed = match whole.in_context {
-            None => !1,
-            Some(_) if chosen.leans => 1 << 2,
-            Some(_) => 0,
-        };
+        let needed = if whole.in_context.is_some() { 1 << 2 } else { !1 };
         let mut close = Vec::new();
         for (rank, &position) in (1..).zip(kept.iter().chain(&additions.along)) {
             let ranked = &ranking[position];
@@ -327,13 +326,14 @@ impl Choose {
     }
 
     /// Whether a short message begins a new topic, although it could also depend on earlier turns: by itself, it clearly needs a tool, and
-    /// no word of it refers to something earlier.
+    /// no word of it refers to something earlier. Or its words ask for the time ("what time is it") or to remember something.
     fn is_new_topic(&self, plan: &QueryPlan, ranking: &Ranking, tools: usize) -> bool {
-        if ranking.in_context.is_none() || plan.refers() {
+        let is_asked = ranking.asked().is_some();
+        if ranking.in_context.is_none() || (!is_asked && plan.refers()) {
             return false;
         }
         let alone = self.retrieve.verdict_alone(ranking, tools);
-        alone.needs_tool && alone.margin >= self.of_chats.new_topic
+        alone.needs_tool && (is_asked || alone.margin >= self.of_chats.new_topic)
     }
 
     /// Tools that match about as well as the best one. If the best one's server is up, unavailable tools do not count.
@@ -341,13 +341,10 @@ impl Choose {
     /// If the message depends on earlier turns, these turns raise the scores of the tools that served them. So for a message that is
     /// clearly about something else, such a tool does not count. Nor does one of another product than those that the message names
     /// (`named`: their servers), if these have a tool that matches nearly as well.
-    fn about_as_good(&self, ranking: &Ranking, catalog: &Catalog, named: &BTreeSet<u32>, is_new_topic: bool) -> Vec<u32> {
-        let ChatParameters { as_good, as_good_in_context, as_good_alone, as_good_named, .. } = self.of_chats;
-        let (as_good, as_good_alone) = match ranking.in_context {
-            Some(_) if is_new_topic => (as_good, as_good_alone),
-            Some(_) => (as_good_in_context, as_good_alone),
-            None => (as_good, f32::INFINITY),
-        };
+    fn about_as_good(&self, ranking: &Ranking, catalog: &Catalog, named: &BTreeSet<u32>) -> Vec<u32> {
+        let ChatParameters { as_good, as_good_in_context, as_good_alone, as_good_named, of_topic, .. } = self.of_chats;
+        let (as_good, as_good_alone) =
+            if ranking.in_context.is_some() { (as_good_in_context, as_good_alone) } else { (as_good, f32::INFINITY) };
         let is_named = |ranked: &&Ranked<u32>| catalog.server_of(ranked.key).is_some_and(|server| named.contains(&server));
         let ours = || ranking.ranked.iter().filter(|ranked| (ranked.key as usize) < catalog.tools().len());
         let Some(best_of_all) = ours().next() else { return Vec::new() };
@@ -356,6 +353,12 @@ impl Choose {
         let ours = ours().filter(|ranked| best_named.is_none() || is_named(ranked)).skip_while(|ranked| ranked.key != best.key);
         let is_down = |key| catalog.server_of(key).is_some_and(|server| ranking.is_down(server));
         let all_count = is_down(best.key);
+        let (as_good, as_good_alone) = if ranking.is_new_topic {
+            let [of_score, of_alone] = of_topic.map(|share| share * best.alone.max(0.0));
+            (of_score.min(as_good), of_alone.min(as_good_alone))
+        } else {
+            (as_good, as_good_alone)
+        };
         let near = ours.take_while(|ranked| ranked.fused >= best.fused - as_good);
         let near = near.filter(|ranked| ranked.alone >= best.alone - as_good_alone);
         near.filter(|ranked| all_count || !is_down(ranked.key)).map(|ranked| ranked.key).collect()

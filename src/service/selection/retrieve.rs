@@ -248,6 +248,7 @@ impl Retrieve {
             not_judged,
             is_partial,
             has_failed,
+            is_new_topic: false,
             asked: asked::asked(plan.whole(), catalog, &ranked, foreign),
             paste: if plan.has_paste() { Paste::Counts } else { Paste::Ignored },
             ranked,

@@ -315,11 +315,12 @@ pub fn prefer<K: Copy + Ord>(ranked: &mut [Ranked<K>], preference: f32, is_prefe
 }
 
 /// Puts the best candidate for the message alone first. The others for the message alone follow it at the distance of their scores, unless
-/// their present score is higher.
-pub fn raise_to_alone<K: Copy + Ord>(ranked: &mut [Ranked<K>]) {
-    let best = |score: fn(&Ranked<K>) -> f32| ranked.iter().map(score).fold(f32::NEG_INFINITY, f32::max);
-    let shift = (best(|ranked| ranked.fused) - best(|ranked| ranked.alone)).max(0.0) + ABOVE;
-    for candidate in ranked.iter_mut() {
+/// their present score is higher. Only those that `may_rise` do.
+pub fn raise_to_alone<K: Copy + Ord>(ranked: &mut [Ranked<K>], may_rise: impl Fn(K) -> bool) {
+    let top = ranked.iter().map(|ranked| ranked.fused).fold(f32::NEG_INFINITY, f32::max);
+    let alone = ranked.iter().filter(|ranked| may_rise(ranked.key)).map(|ranked| ranked.alone).fold(f32::NEG_INFINITY, f32::max);
+    let shift = (top - alone).max(0.0) + ABOVE;
+    for candidate in ranked.iter_mut().filter(|candidate| may_rise(candidate.key)) {
         candidate.fused = candidate.fused.max(candidate.alone + shift);
     }
     sort(ranked);
@@ -367,5 +368,21 @@ impl Scale {
 
     fn z(&self, value: f32) -> f32 {
         (value - self.mean) * self.inverse
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Ranked, raise_to_alone};
+
+    #[test]
+    fn the_best_for_the_message_alone_comes_first_if_it_may() {
+        let ranked = |key, fused, alone| Ranked { key, fused, alone, ..Ranked::<u32>::default() };
+        let mut all = [ranked(1, 2.5, 0.2), ranked(2, 1.7, 1.9), ranked(3, 1.5, 2.4), ranked(4, 0.1, 1.0)];
+        raise_to_alone(&mut all, |key| key != 3);
+        assert_eq!(all.map(|ranked| ranked.key), [2, 1, 4, 3]);
+        raise_to_alone(&mut all, |_| true);
+        assert_eq!(all[0].key, 3);
+        raise_to_alone::<u32>(&mut [], |_| true);
     }
 }

@@ -27,7 +27,8 @@ impl Retrieve {
     /// count.
     pub(crate) fn apply_learning(&self, ranking: &mut Ranking, view: &View, principal: &Principal, is_offered: impl Fn(u32) -> bool) {
         let Some(learning) = &self.learning else { return };
-        let vector = if ranking.in_context.is_some() { &ranking.context_vector } else { &ranking.vector };
+        let depends = ranking.in_context.is_some() && !ranking.is_new_topic;
+        let vector = if depends { &ranking.context_vector } else { &ranking.vector };
         let Some(vector) = vector.as_deref().and_then(MessageVector::of) else { return };
         let votes = learning.votes(principal, &vector);
         let View { catalog, visibility, settings, .. } = view;

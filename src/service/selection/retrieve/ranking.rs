@@ -3,8 +3,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use crate::domain::catalog::catalog::Catalog;
 use crate::domain::learning::boost::Learned;
-use crate::domain::selection::relevance::{Asked, GateEvidence, LeftOpen, Ranked, TurnEvidence};
+use crate::domain::selection::relevance::{Asked, GateEvidence, LeftOpen, Ranked, TurnEvidence, raise_to_alone};
 
 /// Minimum cosine of a message that asks for the time with the most similar tool. Questions about time in general ("why are there time
 /// zones?") have less in most languages.
@@ -13,6 +14,7 @@ const TIME_COSINE: f32 = 0.3;
 /// A ranking with the evidence for the gate and the cut. Keys below the number of tools in the catalog are positions in it;
 /// larger keys are foreign tools in their order.
 #[derive(Clone, Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "independent facts about one ranking")]
 pub struct Ranking {
     pub ranked: Vec<Ranked<u32>>,
     /// The text of the message that was searched, without pastes.
@@ -46,6 +48,8 @@ pub struct Ranking {
     pub is_partial: bool,
     /// Whether the index failed.
     pub has_failed: bool,
+    /// Whether the message could depend on earlier turns, but begins a new topic.
+    pub is_new_topic: bool,
     pub warnings: Vec<String>,
 }
 
@@ -64,13 +68,21 @@ impl Ranking {
         self.paste = Paste::Ignored;
     }
 
+    /// Ranks by the message alone, because it begins a new topic. Tools of servers that are down stay where they are.
+    pub(in crate::service::selection) fn begin_topic(&mut self, catalog: &Catalog) {
+        self.is_new_topic = true;
+        let down = &self.down;
+        let is_down = |key| catalog.server_of(key).is_some_and(|server| down.get(server as usize).copied().unwrap_or(false));
+        raise_to_alone(&mut self.ranked, |key| !is_down(key));
+    }
+
     /// Whether a server is down, by its position in the catalog.
     pub fn is_down(&self, server: u32) -> bool {
         self.down.get(server as usize).copied().unwrap_or(false)
     }
 
     /// What the words of the message ask for, if a ranked tool does it.
-    fn asked(&self) -> Option<Asked> {
+    pub(in crate::service::selection) fn asked(&self) -> Option<Asked> {
         let (asked, tools) = self.asked.as_ref()?;
         let is_met = match asked {
             Asked::Memory => self.ranked.iter().any(|ranked| tools.contains(&ranked.key)),
