@@ -5,10 +5,11 @@ npm_packages() { # folder in the cache, package.json, further arguments for npm;
   local folder="$cache/$1" list="$2"
   shift 2
   if ! cmp -s "$list" "$folder/installed.json"; then
+    # A command substitution goes on after a command that fails.
     rm -rf "$folder"
-    mkdir -p "$folder"
-    cp "$list" "$folder/package.json"
-    (cd "$folder" && npm install --silent --no-audit --no-fund "$@" >&2)
+    mkdir -p "$folder" || return 1
+    cp "$list" "$folder/package.json" || return 1
+    (cd "$folder" && npm install --silent --no-audit --no-fund "$@" >&2) || return 1
     cp "$list" "$folder/installed.json"
   fi
   echo "$folder"
@@ -18,8 +19,8 @@ python_packages() { # folder in the cache, file with requirements; prints the pa
   local folder="$cache/$1"
   if ! cmp -s "$2" "$folder/installed"; then
     rm -rf "$folder"
-    python3 -m venv "$folder"
-    "$folder/bin/python" -m pip install --quiet --disable-pip-version-check -r "$2" >&2
+    python3 -m venv "$folder" || return 1
+    "$folder/bin/python" -m pip install --quiet --disable-pip-version-check -r "$2" >&2 || return 1
     cp "$2" "$folder/installed"
   fi
   echo "$folder/bin/python"

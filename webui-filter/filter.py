@@ -26,6 +26,7 @@ import re
 import time
 import urllib.request
 import weakref
+from collections import Counter
 from collections.abc import Awaitable, Callable, Container, Coroutine, Iterable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple, TypeVar
@@ -1012,8 +1013,12 @@ def thread_before(messages: Sequence[Any], metadata: Mapping[str, Any], prompt: 
     if thread is None:
         return None
     model, history = thread["model"], thread["history"].removesuffix(prompt)
-    # An answer may contain paragraphs such as "Note: …", so only names that are known for sure begin a new text.
+    paragraphs = history.split("\n\n")
+    # An answer may contain a paragraph such as "Note: …". So a name begins a new text only if it is known for sure, or
+    # if it begins several paragraphs.
+    begun = Counter(found["name"] for paragraph in paragraphs if (found := AUTHOR.match(paragraph)))
     names = {model, *(found["name"] for text in (history, prompt) if (found := AUTHOR.match(text)))}
+    names.update(name for name, times in begun.items() if times > 1)
 
     def parted(text: str) -> tuple[str, str]:
         author = AUTHOR.match(text)
@@ -1024,7 +1029,7 @@ def thread_before(messages: Sequence[Any], metadata: Mapping[str, Any], prompt: 
         return rest.lstrip(" ,:") or text if rest[:1] in {" ", ",", ":"} else text.strip()
 
     said: list[tuple[str, str]] = []
-    for paragraph in history.split("\n\n"):
+    for paragraph in paragraphs:
         name, text = parted(paragraph)
         if name or not said:
             said.append((name, text))

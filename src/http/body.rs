@@ -76,6 +76,8 @@ struct Budget {
     most: usize,
     /// The part of the budget that bodies larger than [`SMALL`] may use.
     most_large: usize,
+    /// Maximum memory that one body with its values may take.
+    most_alone: usize,
     held: AtomicUsize,
     held_large: AtomicUsize,
 }
@@ -93,8 +95,9 @@ impl Bodies {
     /// `limit` is the maximum size of one body, and `together` the maximum of all bodies, in bytes.
     pub(crate) fn new(limit: usize, patience: Duration, together: usize) -> Self {
         // Even the largest allowed body fits if no other body uses the budget.
-        let most_large = (together - together / 4).max(limit);
-        let budget = Budget { most: together, most_large, held: AtomicUsize::new(0), held_large: AtomicUsize::new(0) };
+        let share = together - together / 4;
+        let (most_large, most_alone) = (share.max(limit), share.max(2 * limit));
+        let budget = Budget { most: together, most_large, most_alone, held: AtomicUsize::new(0), held_large: AtomicUsize::new(0) };
         Self { limit, patience, budget: Arc::new(budget) }
     }
 
@@ -144,19 +147,21 @@ fn overloaded() -> Problem {
 }
 
 impl Held {
-    /// Reserves memory for the body's values.
+    /// Reserves memory for the body's values. If they fit only without any other body, they use all of the memory for large ones.
     ///
     /// # Errors
     /// `Code::BodyTooLarge` if a single body may not take so much, and `Code::Overloaded` if it is not free now.
     fn parse(&mut self, values: usize) -> Result<(), Problem> {
-        let (needed, most) = (self.bytes + values, self.budget.most_large);
+        let (needed, most) = (self.bytes + values, self.budget.most_alone);
         if needed > most {
             let detail = format!(
                 "The values in the body would take about {needed} bytes of memory, and a body may take {most} (three quarters of \
-                 http.max_bodies_bytes). Send fewer lists, objects and numbers in one request, or write them as text."
+                 http.max_bodies_bytes, or twice http.max_body_bytes if that is more). Send fewer lists, objects and numbers in one \
+                 request, or write them as text."
             );
             return Err(Problem::new(Code::BodyTooLarge, detail));
         }
+        let values = values.min(self.budget.most_large.saturating_sub(self.bytes));
         if self.grow(values) { Ok(()) } else { Err(overloaded()) }
     }
 
@@ -290,6 +295,12 @@ mod tests {
         static LARGE: [u8; 96 << 10] = [b'a'; 96 << 10];
         let bodies = Bodies::new(LARGE.len(), Duration::from_secs(1), LARGE.len());
         assert!(read(&bodies, &[&LARGE[..]], Some(LARGE.len())).await.is_ok());
+        // Regression: with its values, a nearly full body exceeded a budget of this size.
+        let full = format!("{{\"a\":[1,2,3],\"b\":\"{}\"}}", "b".repeat(LARGE.len() - 100)).leak().as_bytes();
+        let (_, held) = read(&bodies, &[full], None).await.unwrap();
+        assert!(bodies.held() <= LARGE.len(), "{}", bodies.held());
+        drop(held);
+        assert_eq!(bodies.held(), 0);
     }
 
     /// Regression: 4 MiB of `[0],[0],…` occupied 4 MiB of the budget, and hundreds of the process's memory.

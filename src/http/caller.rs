@@ -745,7 +745,10 @@ mod tests {
         ] {
             assert_eq!((access.names_user(kind, false), access.names_user(kind, true)), (unsigned, signed), "{access:?} {kind:?}");
         }
-        assert_eq!(unproved(NamesUser::Signed).len() + 1, unproved(NamesUser::Never).len(), "groups need no signature");
+        let named = ["x-openwebui-user-id", "x-openwebui-user-email", "x-openwebui-user-name", "x-openwebui-user-role"];
+        assert_eq!(unproved(NamesUser::Signed), named, "groups need no signature");
+        assert_eq!(unproved(NamesUser::Never), [&named[..], &["x-openwebui-user-groups"]].concat());
+        assert!(unproved(NamesUser::Freely).is_empty());
     }
 
     #[test]

@@ -270,6 +270,25 @@ class TestRequest:
         turn.names()
         assert service.questions[1]["messages"] == [{"role": "user", "content": said[-1]}]
 
+    def test_other_people_in_a_thread_are_not_the_model(self, plugin: ModuleType, service: Service) -> None:
+        """Regression: what a third person wrote after an answer counted as a part of the answer."""
+        thread = "U: hello\n\nBob: hi\n\nGPT: Done.\n\nNote: all of it\n\nBob: shall we ship?\n\nU: GPT, ship it"
+        prompt = (
+            f"You are GPT, participating in a threaded conversation. Here's the thread history:\n\n\n{thread}\n\n\n"
+            "Continue the conversation naturally as GPT, …"
+        )
+        turn = Turn(plugin, service, "U: GPT, ship it")
+        turn.metadata["chat_id"] = "channel:1"
+        turn.messages.insert(0, {"role": "system", "content": prompt})
+        turn.names()
+        assert [(one["role"], one["content"]) for one in service.questions[0]["messages"]] == [
+            ("user", "hello"),
+            ("user", "hi"),
+            ("assistant", "Done.\n\nNote: all of it"),
+            ("user", "shall we ship?"),
+            ("user", "ship it"),
+        ]
+
     @pytest.mark.parametrize("prompt", ["", "You are helper, participating in a threaded conversation. Be concise."])
     def test_a_channel_without_a_thread(self, plugin: ModuleType, service: Service, prompt: str) -> None:
         turn = Turn(plugin, service, "U: hello")

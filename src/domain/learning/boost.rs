@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::votes::Vote;
 use crate::domain::selection::relevance::Ranked;
-use crate::domain::selection::relevance::cut::{GAP, MINIMUM};
+use crate::domain::selection::relevance::cut::{GAP, MINIMUM, gap_at};
 
 /// The part of the best score's rise that the cut allows. With all of it, as many tools are sent as without learning. With half of it,
 /// fewer are sent.
@@ -32,8 +32,8 @@ pub struct Learned {
 ///
 /// A habit also raises tools for messages that need another tool of the same product. So what matched best without learning keeps its place
 /// in the cut: the first tool, and those after it that are about as good and not clearly lowered. Of near duplicates, which have the same
-/// `group`, the one that now comes first keeps this place.
-pub(crate) fn apply(ranked: &mut Vec<Ranked<u32>>, votes: &HashMap<u32, Vote>, group: impl Fn(u32) -> u32) -> Learned {
+/// `group`, the one that now comes first keeps this place. `strictness` is that of the cut.
+pub(crate) fn apply(ranked: &mut Vec<Ranked<u32>>, votes: &HashMap<u32, Vote>, strictness: f32, group: impl Fn(u32) -> u32) -> Learned {
     let Some((best, lowest)) = ranked.iter().map(|one| one.fused).fold(None, |range: Option<(f32, f32)>, score| {
         Some(range.map_or((score, score), |(best, lowest)| (best.max(score), lowest.min(score))))
     }) else {
@@ -42,9 +42,10 @@ pub(crate) fn apply(ranked: &mut Vec<Ranked<u32>>, votes: &HashMap<u32, Vote>, g
     if votes.is_empty() {
         return Learned::default();
     }
+    let least = best - gap_at(GAP, strictness);
     for (place, one) in ranked.iter_mut().take(MINIMUM).enumerate() {
         let is_lowered = votes.get(&one.key).is_some_and(|vote| vote.delta <= LOWERED);
-        if place == 0 || (one.fused >= best - GAP && !is_lowered) {
+        if place == 0 || (one.fused >= least && !is_lowered) {
             one.leads |= 1;
         }
     }
@@ -102,7 +103,7 @@ mod tests {
     #[test]
     fn what_was_used_comes_first() {
         let mut ranked = ranking(&[3.0, 2.5, 1.0]);
-        let learned = apply(&mut ranked, &votes(&[(1, 1.0)]), |key| key);
+        let learned = apply(&mut ranked, &votes(&[(1, 1.0)]), 0.0, |key| key);
         assert_eq!(ranked.iter().map(|one| one.key).collect::<Vec<_>>(), [1, 0, 2]);
         assert_eq!(learned.messages, HashMap::from([(1, 1)]));
         assert!((learned.allowance - 0.25).abs() < 1e-4, "{learned:?}");
@@ -111,23 +112,26 @@ mod tests {
     #[test]
     fn a_tool_that_the_search_missed_is_added() {
         let mut ranked = ranking(&[3.0, 0.0]);
-        apply(&mut ranked, &votes(&[(7, 0.9), (8, -0.9)]), |key| key);
+        apply(&mut ranked, &votes(&[(7, 0.9), (8, -0.9)]), 0.0, |key| key);
         assert_eq!(ranked.iter().map(|one| one.key).collect::<Vec<_>>(), [0, 7, 1]);
     }
 
     /// Regression test: a habit pushed a tool that the user had never used out of the selection.
     #[test]
     fn a_habit_hides_no_tool_that_matches_without_it() {
-        let sheltered = |scores: &[f32], changes: &[(u32, f32)]| {
+        let sheltered_at = |strictness: f32, scores: &[f32], changes: &[(u32, f32)]| {
             let mut ranked = ranking(scores);
-            apply(&mut ranked, &votes(changes), |key| key);
+            apply(&mut ranked, &votes(changes), strictness, |key| key);
             let mut keys: Vec<u32> = ranked.iter().filter(|one| one.leads != 0).map(|one| one.key).collect();
             keys.sort_unstable();
             keys
         };
+        let sheltered = |scores: &[f32], changes: &[(u32, f32)]| sheltered_at(0.0, scores, changes);
         assert_eq!(sheltered(&[3.0, 2.8, 2.5, 2.4], &[(3, 2.2), (2, -0.4)]), [0, 1, 2]);
         assert_eq!(sheltered(&[3.0, 2.8, 2.5, 2.4], &[(3, 2.2), (2, -0.6)]), [0, 1], "known to be wrong");
         assert_eq!(sheltered(&[3.0, 1.4, 1.3], &[(2, 2.2), (0, -2.0)]), [0], "the others were far behind");
+        let of_strictness = [-2.0, 0.0, 2.0].map(|strictness| sheltered_at(strictness, &[3.0, 2.8, 2.1], &[(2, 2.2)]).len());
+        assert_eq!(of_strictness, [3, 3, 2], "as far as the cut reaches");
         assert!(sheltered(&[3.0, 2.8, 2.5], &[]).is_empty(), "without learning, the cut decides alone");
     }
 
@@ -135,7 +139,7 @@ mod tests {
     fn of_near_duplicates_the_one_that_is_used_keeps_the_place() {
         let mut ranked = ranking(&[3.0, 2.8, 2.5, 2.4]);
         // The tools 1 and 3 are near duplicates.
-        apply(&mut ranked, &votes(&[(3, 0.5)]), |key| if key == 3 { 1 } else { key });
+        apply(&mut ranked, &votes(&[(3, 0.5)]), 0.0, |key| if key == 3 { 1 } else { key });
         let leading: Vec<(u32, u32)> = ranked.iter().map(|one| (one.key, one.leads)).collect();
         assert_eq!(leading, [(0, 1), (3, 1), (1, 0), (2, 1)]);
     }
@@ -144,9 +148,9 @@ mod tests {
     fn without_votes_nothing_changes() {
         let mut ranked = ranking(&[3.0, 3.0, 0.0]);
         let before = ranked.clone();
-        apply(&mut ranked, &HashMap::new(), |key| key);
+        apply(&mut ranked, &HashMap::new(), 0.0, |key| key);
         assert_eq!(ranked, before);
-        apply(&mut Vec::new(), &votes(&[(1, 1.0)]), |key| key);
+        apply(&mut Vec::new(), &votes(&[(1, 1.0)]), 0.0, |key| key);
     }
 
     proptest! {
@@ -165,7 +169,7 @@ mod tests {
                 cut(&candidates, &parameters).into_iter().map(|place| ranked[place].key).collect()
             };
             let mut ranked = plain.clone();
-            let learned = apply(&mut ranked, &votes(&sums), |key| key);
+            let learned = apply(&mut ranked, &votes(&sums), 0.0, |key| key);
             let after = sent(&ranked, GAP + learned.allowance);
             prop_assert!(after.contains(&plain[0].key));
             for key in sent(&plain, GAP - learned.allowance - 1e-4) {

@@ -229,6 +229,7 @@ mod tests {
     use http_body_util::Full;
     use tokio::sync::{mpsc, oneshot};
     use tokio::task::LocalSet;
+    use tokio::time::sleep;
 
     use super::merged;
 
@@ -270,11 +271,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_fast_response_is_json_and_so_is_each_one_for_clients_without_streams() {
-        for patience in [Some(Duration::from_mins(1)), None] {
+        for (patience, takes) in [(Some(Duration::from_mins(1)), Duration::ZERO), (None, Duration::from_millis(50))] {
             let (end, ended) = oneshot::channel();
-            end.send(()).unwrap();
-            let response = merged(answer(ended), None, None, patience).await.unwrap();
-            assert_eq!(read(response).await, ("application/json".to_owned(), ANSWER.to_owned()));
+            let ending = async {
+                sleep(takes).await;
+                end.send(()).unwrap();
+            };
+            let (response, ()) = tokio::join!(merged(answer(ended), None, None, patience), ending);
+            assert_eq!(read(response.unwrap()).await, ("application/json".to_owned(), ANSWER.to_owned()));
         }
     }
 }

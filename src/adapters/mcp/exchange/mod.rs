@@ -409,12 +409,18 @@ impl Exchange {
             JsonRpcMessage::Error(error) => error.id.clone()?,
             _ => return None,
         };
+        lock(&self.unanswered).sending(&id);
         Some(Answering { exchange: Arc::clone(self), id })
     }
 
     /// Notes that a request of the server needs no more answer.
     pub(in crate::adapters::mcp) fn answered(&self, id: &RequestId) {
         lock(&self.unanswered).remove(id);
+    }
+
+    /// Forgets the requests of the server, because another session begins and counts its ids anew.
+    pub(in crate::adapters::mcp) fn forget_requests(&self) {
+        lock(&self.unanswered).clear();
     }
 
     /// Notes that rmcp does not get this message. If it is a request of the server, it is not answered.
@@ -511,6 +517,7 @@ impl Exchange {
             }
             "notifications/cancelled" => {
                 if let Some(id) = json::member(params, "requestId").and_then(readable_id) {
+                    lock(&self.unanswered).cancelled(&id);
                     return Inbound::Forward(json!({"jsonrpc": "2.0", "method": method, "params": {"requestId": id}}));
                 }
             }
@@ -534,7 +541,7 @@ impl Exchange {
         let (is_taken, fits) = {
             let mut unanswered = lock(&self.unanswered);
             let fits = unanswered.fits(size);
-            (unanswered.take(&id, if fits { size } else { 0 }), fits)
+            (unanswered.take(&id, if fits { size } else { 0 }, is_question), fits)
         };
         if !is_taken {
             return Inbound::Dropped;

@@ -389,10 +389,7 @@ impl ClientHandler for Client {
         tokio::select! {
             answer = asked => answer.map(CustomResult::new),
             // The server has cancelled its request, so rmcp drops the answer.
-            () = context.ct.cancelled() => {
-                self.exchange.answered(&context.id);
-                Err(ErrorData::new(INVALID_REQUEST, "the request was cancelled", None))
-            }
+            () = context.ct.cancelled() => Err(ErrorData::new(INVALID_REQUEST, "the request was cancelled", None)),
         }
     }
 

@@ -298,6 +298,7 @@ impl HttpClient {
                 let is_initialize = matches!(request.request, ClientRequest::InitializeRequest(_));
                 if is_initialize && initialized.swap(true, Ordering::Relaxed) {
                     // The session is new: the server was restarted and may have other tools.
+                    exchange.forget_requests();
                     exchange.changed.notify_one();
                     exchange.news.renewed();
                 }
@@ -323,7 +324,8 @@ impl HttpClient {
         if !status.is_success() {
             return self.refused(response, posted).await;
         }
-        if answering.is_some() || matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
+        let is_stream = content_type(&response).is_some_and(|kind| kind.starts_with(EVENT_STREAM));
+        if matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) || (answering.is_some() && !is_stream) {
             return Ok(StreamableHttpPostResponse::Accepted);
         }
         check_encoding(&response).map_err(StreamableHttpError::Client)?;
@@ -408,13 +410,10 @@ impl HttpClient {
     async fn refused(&self, response: Response, posted: Posted) -> Result<StreamableHttpPostResponse, Failure> {
         let Posted { request, is_discover, is_call, has_session, ticket } = posted;
         let (status, exchange) = (response.status(), &self.0.exchange);
-        if matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE)
-            && ticket.is_some()
-            && let Some(time) = header(&response, RETRY_AFTER.as_str()).and_then(|text| retry_after(&text, Timestamp::now()))
-        {
-            return Err(StreamableHttpError::Client(HttpFailure::Busy(status, time)));
-        }
-        let failure = Err(StreamableHttpError::Client(HttpFailure::Status(status)));
+        let may_repeat = ticket.is_some() && matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+        let wait = header(&response, RETRY_AFTER.as_str()).filter(|_| may_repeat).and_then(|text| retry_after(&text, Timestamp::now()));
+        let failure = wait.map_or(HttpFailure::Status(status), |time| HttpFailure::Busy(status, time));
+        let failure = Err(StreamableHttpError::Client(failure));
         if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::TOO_MANY_REQUESTS) {
             return failure;
         }
@@ -437,6 +436,10 @@ impl HttpClient {
         let Some(request) = request else { return failure };
         if is_response && let Inbound::Answered { id } = exchange.inbound(&body) {
             return Ok(StreamableHttpPostResponse::Json(nothing(id), None));
+        }
+        // Any other error may be that of a proxy.
+        if wait.is_some() {
+            return failure;
         }
         if let Some(error) = message.get_mut("error").map(Value::take).filter(Value::is_object) {
             if exchange.fail(&request, Answer::error(&error)) {
@@ -858,6 +861,44 @@ mod tests {
         assert!(matches!(post().await, Ok(StreamableHttpPostResponse::Sse(..))));
         let error = post().await.err().unwrap();
         assert!(matches!(error, StreamableHttpError::Client(HttpFailure::Encoded(encoding)) if encoding == "gzip"));
+    }
+
+    /// Regression: the caller didn't see the server's message about the call if the response named a time.
+    #[tokio::test]
+    async fn an_error_about_the_call_counts_more_than_the_time_of_a_503() {
+        use rmcp::model::{CallToolRequest, CallToolRequestParams};
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+        use crate::adapters::mcp::exchange::{Listeners, Purpose};
+
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let uri: Arc<str> = format!("http://{}/mcp", listener.local_addr().unwrap()).into();
+        let bodies = [r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"no quota"}}"#, r#"{"error":{"code":503}}"#, ""];
+        tokio::spawn(async move {
+            for body in bodies {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let _ = stream.read(&mut [0; 4096]).await.unwrap();
+                let length = body.len();
+                let head = format!("HTTP/1.1 503 Later\r\nretry-after: 7\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n");
+                stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+            }
+        });
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        let client = HttpClient::new(Sender { client, headers: HeaderMap::new(), tokens: None, sign_in: None }, Arc::default(), 1000);
+        for body in bodies {
+            let ticket = Ticket::new(Purpose::Call, 1000, Listeners::default());
+            let mut call = CallToolRequest::new(CallToolRequestParams::new("t"));
+            call.extensions.insert(ticket.clone());
+            let message = ClientJsonRpcMessage::request(ClientRequest::CallToolRequest(call), RequestId::Number(1));
+            let sent = client.post_message(Arc::clone(&uri), message, None, None, HashMap::new()).await;
+            if body.contains("quota") {
+                assert!(sent.is_ok());
+                assert!(matches!(ticket.take(), Some(Answer::Error { message, .. }) if message.contains("no quota")));
+            } else {
+                assert!(matches!(sent, Err(StreamableHttpError::Client(HttpFailure::Busy(_, time))) if time.as_secs() == 7), "{body}");
+            }
+        }
     }
 
     #[test]

@@ -29,7 +29,7 @@ const QUEUE: usize = 256;
 const JUNK: (f64, f64) = (10_000.0, 1_000.0);
 /// Maximum number of notifications, in one burst and per second.
 const NOTIFICATIONS: (f64, f64) = (200_000.0, 20_000.0);
-/// Maximum number of requests, in one burst and per second.
+/// Maximum number of requests, in one burst and per second. Each KiB of those that are dropped counts as a further one.
 const REQUESTS: (f64, f64) = JUNK;
 /// Maximum line length in bytes that counts towards these limits.
 const LONGEST: usize = 1 << 20;
@@ -218,7 +218,9 @@ impl Transport<RoleClient> for StdioTransport {
             match inbound {
                 Inbound::Junk if !self.take_junk(bytes) => return None,
                 Inbound::Consumed if !self.take_notification(bytes) => return None,
-                Inbound::Dropped | Inbound::Forward(_) if !self.take_request(bytes) => return None,
+                Inbound::Dropped if !self.take_request(bytes) => return None,
+                // A question may contain images.
+                Inbound::Forward(_) if !self.take_request(0) => return None,
                 Inbound::Answered { id } => return Some(RxJsonRpcMessage::<RoleClient>::response(ServerResult::empty(()), id)),
                 Inbound::Forward(message) => {
                     if let Ok(message) = serde_json::from_value(message) {

@@ -47,7 +47,7 @@ impl Retrieve {
             Some(texts) if (key as usize) < catalog.tools().len() => texts.near_duplicates.group(key),
             _ => key,
         };
-        ranking.learned = apply(&mut ranking.ranked, &votes, group);
+        ranking.learned = apply(&mut ranking.ranked, &votes, settings.strictness, group);
     }
 
     /// For each server that is called with a sign-in, whether the caller may call it at once.
