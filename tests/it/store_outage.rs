@@ -193,6 +193,7 @@ async fn changes_succeed_again_after_the_database_was_read_only() {
     while Instant::now() < until {
         let (status, answer) = administer(&service, Method::GET, "/v1/admin/usage", &Value::Null).await;
         assert_eq!(status, StatusCode::OK, "{answer}");
+        // As often as a page that somebody has open.
         tokio::time::sleep(Duration::from_millis(250)).await;
     }
     server.run("BEGIN READ WRITE; ALTER DATABASE postgres RESET default_transaction_read_only; COMMIT").await;

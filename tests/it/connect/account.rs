@@ -228,9 +228,12 @@ async fn a_page_shows_and_forgets_only_what_came_with_its_key() {
         keys.push(create(&service, json!({"name": name, "trusted": true})).await.1);
     }
     let request = |key: &str, method: Method, path: &str| with_key(&service, method, path, key).header("X-OpenWebUI-User-Id", "anna");
-    for (key, tool) in [(&keys[0], "/right/echo"), (&keys[1], "/left/echo")] {
+    for (key, server) in [(&keys[0], "right"), (&keys[1], "left")] {
+        let tool = &format!("/{server}/echo");
+        // If the other server's tool were offered first, the call would be evidence against it.
+        let tools = ["echo", "sleep"].map(|tool| format!("{server}__{tool}"));
         let message = json!({"role": "user", "content": "please say the arguments again, those of order 7"});
-        let body = json!({"messages": [message], "chat_id": "a"});
+        let body = json!({"messages": [message], "chat_id": "a", "tools": tools});
         assert_eq!(answer(request(key, Method::POST, "/v1/filter").json(&body)).await.0, StatusCode::OK);
         let call = request(key, Method::POST, tool).header("X-OpenWebUI-Chat-Id", "a").json(&json!({"text": "a"}));
         let (status, answered) = answer(call).await;
