@@ -23,6 +23,9 @@ pub enum Remembering {
 }
 
 impl Remembering {
+    /// English words that tools for this have, beside general ones such as "add".
+    pub const WORDS: &str = "memory observation";
+
     /// What a text asks for, by the first sentence that asks for anything.
     pub fn of(text: &str) -> Option<Self> {
         let mut follows = false;
@@ -33,14 +36,6 @@ impl Remembering {
             asked
         })
     }
-
-    /// English words that tools for this have.
-    pub fn words(self) -> &'static str {
-        match self {
-            Self::Keep => "memory add observation",
-            Self::Forget => "memory delete observation",
-        }
-    }
 }
 
 /// Maximum number of sentences examined per text.
@@ -50,8 +45,9 @@ const UNITS_READ: usize = 24;
 /// Minimum number of units to remember before a phrase that ends a sentence; in scripts without spaces, of characters.
 const FEWEST_BEFORE: usize = 2;
 const FEWEST_CHARACTERS_BEFORE: usize = 2;
-/// The unit that stands for a colon, a comma or a dash.
-const MARK: &str = ":";
+/// The units that stand for a colon, and for a comma, a semicolon or a dash.
+const COLON: &str = ":";
+const COMMA: &str = ",";
 const ENDS: [char; 9] = ['.', '!', '?', '\n', '。', '！', '？', '؟', '।'];
 const QUESTION_MARKS: [char; 3] = ['?', '？', '؟'];
 
@@ -63,6 +59,8 @@ struct Phrases {
     excluded: Vec<Vec<Part>>,
     starts: Places,
     ends: Places,
+    /// Ends that must also begin their clause.
+    clauses: Places,
 }
 
 /// Phrases, and their positions by each character with which they may begin.
@@ -97,6 +95,7 @@ impl Phrases {
                 "not" => phrases.excluded.push(parts),
                 "start" => phrases.starts.add(Remembering::Keep, parts),
                 "end" => phrases.ends.add(Remembering::Keep, parts),
+                "clause" => phrases.clauses.add(Remembering::Keep, parts),
                 "forget" => phrases.starts.add(Remembering::Forget, parts),
                 "forget-end" => phrases.ends.add(Remembering::Forget, parts),
                 _ => {}
@@ -118,18 +117,20 @@ impl Phrases {
         }
         (units.len().saturating_sub(UNITS_READ)..units.len()).find_map(|at| {
             let has_fact = follows || has_content(&units[..at], FEWEST_BEFORE, FEWEST_CHARACTERS_BEFORE);
-            let mut here = self.ends.at(units, at).filter(|_| has_fact);
+            let begins_clause = at == 0 || is_mark(&units[at]);
+            let clauses = self.clauses.at(units, at).filter(|_| begins_clause);
+            let mut here = self.ends.at(units, at).chain(clauses).filter(|_| has_fact);
             here.find(|(_, parts)| ends(parts, units, at).any(|end| end == units.len())).map(|(asked, _)| *asked)
         })
     }
 
     /// The units after polite words, and without a mark at either end.
     fn without_leads<'a>(&self, mut units: &'a [String]) -> &'a [String] {
-        while let Some((_, rest)) = units.split_last().filter(|(last, _)| *last == MARK) {
+        while let Some((_, rest)) = units.split_last().filter(|(last, _)| is_mark(last)) {
             units = rest;
         }
         loop {
-            let skipped = usize::from(units.first().is_some_and(|first| first == MARK));
+            let skipped = usize::from(units.first().is_some_and(|first| is_mark(first)));
             let longest = self.leads.iter().filter_map(|parts| ends(parts, units, skipped).max()).max().unwrap_or(skipped);
             if longest == 0 {
                 return units;
@@ -152,7 +153,7 @@ impl Places {
 
     /// The phrases that may begin at this unit, or after a mark there.
     fn at(&self, units: &[String], at: usize) -> impl Iterator<Item = &(Remembering, Vec<Part>)> {
-        let after_mark = units.get(at).is_some_and(|unit| unit == MARK);
+        let after_mark = units.get(at).is_some_and(|unit| is_mark(unit));
         let firsts = units.iter().skip(at).take(1 + usize::from(after_mark)).filter_map(|unit| unit.chars().next());
         firsts.flat_map(|first| self.by_first.get(&first).into_iter().flatten()).map(|&place| &self.phrases[place])
     }
@@ -162,8 +163,8 @@ impl Part {
     fn of(written: &str) -> Self {
         let (written, is_optional) = written.strip_suffix('?').map_or((written, false), |written| (written, true));
         let alternative = |text: &str| {
-            if text == MARK {
-                return vec![Unit::Whole(MARK.to_owned())];
+            if is_mark(text) {
+                return vec![Unit::Whole(text.to_owned())];
             }
             let (text, is_start) = text.strip_suffix('*').map_or((text, false), |start| (start, true));
             let mut parts: Vec<Unit> = units(text).into_iter().map(Unit::Whole).collect();
@@ -201,8 +202,7 @@ fn ends<'a>(parts: &'a [Part], units: &'a [String], at: usize) -> Box<dyn Iterat
 /// The position after an alternative that begins at this position or after a mark there.
 fn after(alternative: &[Unit], units: &[String], mut at: usize) -> Option<usize> {
     for part in alternative {
-        let is_mark = matches!(part, Unit::Whole(text) if text == MARK);
-        if !is_mark && units.get(at)? == MARK {
+        if !is_mark(part.text()) && is_mark(units.get(at)?) {
             at += 1;
         }
         if !part.matches(units.get(at)?) {
@@ -213,11 +213,16 @@ fn after(alternative: &[Unit], units: &[String], mut at: usize) -> Option<usize>
     Some(at)
 }
 
+/// Whether a unit is a colon, or a comma or the like.
+fn is_mark(unit: &str) -> bool {
+    unit == COLON || unit == COMMA
+}
+
 /// Whether there are this many words, or characters of a script without spaces.
 fn has_content(units: &[String], words: usize, characters: usize) -> bool {
     let is_character = |unit: &&String| unit.chars().all(is_without_spaces);
-    let of_characters = units.iter().filter(|unit| *unit != MARK).filter(is_character).count();
-    let of_words = units.iter().filter(|unit| *unit != MARK).count() - of_characters;
+    let of_characters = units.iter().filter(|unit| !is_mark(unit)).filter(is_character).count();
+    let of_words = units.iter().filter(|unit| !is_mark(unit)).count() - of_characters;
     of_words >= words || of_characters >= characters
 }
 
@@ -238,8 +243,10 @@ fn units(text: &str) -> Vec<String> {
             word.push(character);
         } else {
             close(&mut word, &mut units);
-            if matches!(character, ':' | ',' | '、' | '،' | '–' | '—' | ';') {
-                units.push(MARK.to_owned());
+            match character {
+                ':' => units.push(COLON.to_owned()),
+                ',' | '、' | '،' | '–' | '—' | ';' => units.push(COMMA.to_owned()),
+                _ => {}
             }
         }
     }
@@ -260,6 +267,10 @@ mod tests {
             "Please remember: my wife is called Ann.",
             "My boss is called Ingrid. Remember that!",
             "don't forget that we moved to Leeds",
+            "My dog is called Rex, remember that",
+            "我的狗叫旺财，记住",
+            "merk dir, dass ich vegan lebe",
+            "내 개 이름은 렉스야, 기억해",
             "merk dir dass ich laktoseintolerant bin",
             "mein Hund heißt Bello, merk dir das",
             "Souviens-toi que mon fils s'appelle Hugo",
@@ -269,7 +280,7 @@ mod tests {
             "onthoud dat ik vegetariër ben",
             "zapamiętaj, że mam uczulenie na orzechy",
             "запомни: у меня аллергия на мёд",
-            "vejetaryen olduğumu unutma",
+            "benim vejetaryen olduğumu unutma",
             "muista että olen kasvissyöjä",
             "kom ihåg att jag är vegetarian",
             "猫アレルギーなので覚えておいてください",
@@ -298,7 +309,7 @@ mod tests {
             "İzmir'de yaşadığımı unut",
             "unohda että asun Vaasassa",
             "昔の住所は忘れて",
-            "忘掉我以前的地址",
+            "忘掉我住在上海",
             "انسى اني ساكن في القاهرة",
         ] {
             assert_eq!(Remembering::of(message), Some(Remembering::Forget), "{message}");
@@ -330,6 +341,31 @@ mod tests {
             "됐어 잊어버려",
             "भूल जाओ",
             "انسى الموضوع",
+            "Vergiss nicht, das Ticket zu schließen",
+            "Denk daran, die Datei zu speichern",
+            "pamiętaj, żeby wysłać maila",
+            "ne felejtsd el, küldj emailt",
+            "记得，明天提醒我开会",
+            "I don't remember that",
+            "Thanks, I'll keep that in mind.",
+            "do you remember that",
+            "Set a reminder for my dentist appointment and don't forget it",
+            "Kannst du dir das Ticket PROJ-12 anschauen",
+            "toplantıyı takvime eklemeyi unutma",
+            "보고서 보내는 거 잊지마",
+            "나는 그걸 기억해",
+            "report bhejna mat bhoolna",
+            "ingatkan saya besok rapat",
+            "guarda na pasta Documentos o relatório",
+            "vergiss meine letzte Frage",
+            "forget my last question",
+            "oublie ma dernière question",
+            "olvida mi pregunta anterior",
+            "забудь мой последний вопрос",
+            "забудь, что я сказал",
+            "clear in-memory cache on redis-1",
+            "Add in-memory cache to the service",
+            "明天开会，别忘了",
         ] {
             assert_eq!(Remembering::of(message), None, "{message}");
         }
@@ -343,7 +379,7 @@ mod tests {
         for line in lines {
             let columns: Vec<&str> = line.split('\t').collect();
             assert_eq!(columns.len(), 3, "{line}");
-            assert!(["start", "end", "forget", "forget-end", "lead", "not"].contains(&columns[1]), "{line}");
+            assert!(["start", "end", "clause", "forget", "forget-end", "lead", "not"].contains(&columns[1]), "{line}");
             assert!(columns[2].split(' ').all(|part| !part.is_empty() && part != "?"), "{line}");
         }
     }

@@ -207,7 +207,7 @@ impl Retrieve {
         }
         let mut warnings = Vec::new();
         let vectors = self.embedded(&texts, &mut warnings).await;
-        let query = self.query(plan, &vectors, view);
+        let query = self.query(plan, &vectors, view, foreign);
         let fusion = FusionParameters { dense_weight: settings.dense_weight, ..self.fusion }.for_language(Language::of(plan.whole()));
         let limit = list.unwrap_or(settings.candidates);
         // Servers' scores do not help messages with a single part.
@@ -264,17 +264,20 @@ impl Retrieve {
     }
 
     /// What to search for each text: its words, and its vector if there is one.
-    fn query(&self, plan: &QueryPlan, vectors: &[Arc<[f32]>], view: &View) -> Vec<IndexQueryText> {
-        // Earlier turns may ask for other things.
-        let in_context = plan.in_context().and_then(|_| Remembering::of(plan.whole()));
+    fn query(&self, plan: &QueryPlan, vectors: &[Arc<[f32]>], view: &View, foreign: &[ForeignTool]) -> Vec<IndexQueryText> {
+        let is_in_context = plan.in_context().is_some();
+        // Of a message in its context, only its own text counts: earlier turns may ask for other things.
+        let asks = |text: &str| Remembering::of(if is_in_context { plan.whole() } else { text }).is_some();
+        let has_memory = plan.texts().iter().any(|text| asks(text)) && asked::has_memory(view, foreign);
+        let of_memory = has_memory.then(|| self.lexical.query_vector(Remembering::WORDS));
         let words = |text: &str| {
             let words = match view.catalog.texts() {
                 Some(texts) => self.lexical.expanded_query_vector(text, &view.settings.synonyms, &texts.vocabulary),
                 None => self.lexical.query_vector(text),
             };
             // The message's own words are about what to remember.
-            match in_context.or_else(|| Remembering::of(text).filter(|_| plan.in_context().is_none())) {
-                Some(asked) => words.plus(&self.lexical.query_vector(asked.words())),
+            match of_memory.as_ref().filter(|_| asks(text)) {
+                Some(of_memory) => words.plus(of_memory),
                 None => words,
             }
         };

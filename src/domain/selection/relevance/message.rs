@@ -4,7 +4,7 @@
 //! first few hundred word pieces, so a paste would hide the request before or after it. With 60 lines of log in front of 151
 //! messages, R@5 falls from .596 to .007. A message of [`SENTENCE_WORDS`] words or more is also searched sentence by sentence,
 //! because one vector for several requests lies between them and near none. (R@5 on a set of such messages: .92 instead of .75;
-//! on the 151 messages with an unfenced log: .225 instead of .007.) Of a message with a text to translate, to correct or to summarise,
+//! on the 151 messages with an unfenced log: .225 instead of .007.) Of a message with a text to translate, to rephrase or to proofread,
 //! only the words before that text are searched (see `quoted`).
 //!
 //! A shorter message with several clauses is also searched clause by clause, so that the ranking covers all requests (see
