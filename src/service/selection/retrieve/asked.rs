@@ -15,7 +15,6 @@ const TIME: &str = "time";
 
 /// What a message asks for by its words, with the ranked tools that do it. `None` if no ranked tool does.
 pub(super) fn asked(message: &str, catalog: &Catalog, ranked: &[Ranked<u32>], foreign: &[ForeignTool]) -> Option<(Asked, HashSet<u32>)> {
-    let families = Families::all();
     let (asked, does): (_, fn(&Texts<'_>) -> bool) = if Remembering::of(message).is_some() {
         (Asked::Memory, is_memory)
     } else if asks_for_time(message) {
