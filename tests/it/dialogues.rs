@@ -432,7 +432,7 @@ async fn definitions_change_with_the_topic_and_not_with_the_turn() {
             offered = (offered.0 + course.offered.0, offered.1 + course.offered.1);
             *counts.entry(chat.kind.as_str()).or_insert(0) += 1;
             let is_fine = match chat.kind.as_str() {
-                "one" => course.changes <= 2,
+                "one" => course.changes <= 3,
                 "three" => course.changes <= 4,
                 // They go from topic to topic: what changes has to be asked for, and several go at once. (Those that are held out call
                 // more tools than the budget has places. Called tools stay, so others go sooner.)
@@ -451,7 +451,7 @@ async fn definitions_change_with_the_topic_and_not_with_the_turn() {
         assert_eq!(counts, BTreeMap::from([("long", 4), ("one", 6), ("three", 6)]));
         assert!(share(offered) >= right, "only {} of {}", offered.0, offered.1);
     }
-    // Of the 32 chats. The tools of one hotel desk are found in hardly any of its turns.
+    // Of the 32 chats.
     assert!(problems.len() <= 3, "{problems:#?}");
 }
 

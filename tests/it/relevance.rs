@@ -184,10 +184,10 @@ fn gate_by_vectors() {
     let asked = GateEvidence { asked: Some(Asked::Memory), vector: Some(&[0.0, 1.0, 0.0]), ..evidence };
     assert!(gate.judge(&asked).needs_tool, "asks to remember something");
     let margin = |evidence: &GateEvidence<'_>| gate.judge(evidence).margin;
-    let paste = GateEvidence { has_paste: true, ..evidence };
-    assert!(margin(&paste) < margin(&evidence), "may be about the paste");
+    let text = GateEvidence { has_text: true, ..evidence };
+    assert!(margin(&text) < margin(&evidence), "may be about the text");
     let named = GateEvidence { message: "zzz notes.txt", ..evidence };
-    assert!((margin(&GateEvidence { has_paste: true, ..named }) - margin(&named)).abs() < 1e-6, "names a file");
+    assert!((margin(&GateEvidence { has_text: true, ..named }) - margin(&named)).abs() < 1e-6, "names a file");
     assert!(margin(&GateEvidence { asked: Some(Asked::Time), ..evidence }) > margin(&evidence), "asks for the time");
     let of_another_model = GateEvidence { vector: Some(&[1.0, 0.0]), ..evidence };
     assert_eq!(gate.judge(&of_another_model), gate.judge(&GateEvidence { vector: None, ..evidence }), "falls back to words");

@@ -247,7 +247,7 @@ impl Choose {
         let list = (settings.candidates * in_scope.div_ceil(offer.ours.len().max(1))).min(LONGEST_LIST);
         let mut ranking = self.retrieve.rank_noting(plan, &narrowed, Some(list), &offer.judged, message.trace).await;
         if !named.wanted.is_empty() {
-            ranking.ignore_paste();
+            ranking.ignore_text();
         }
         // Before learning, so that what it does to other tools affects neither the gate nor the cut.
         if in_scope > offer.ours.len() {

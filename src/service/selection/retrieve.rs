@@ -17,8 +17,8 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 pub(super) use self::gate::without_gate;
-use self::ranking::Paste;
 pub use self::ranking::Ranking;
+use self::ranking::WorkedText;
 use crate::domain::access::principal::Principal;
 use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
@@ -250,7 +250,7 @@ impl Retrieve {
             has_failed,
             is_new_topic: false,
             asked: asked::asked(plan.whole(), catalog, &ranked, foreign),
-            paste: if plan.has_paste() { Paste::Counts } else { Paste::Ignored },
+            worked_text: if plan.has_text() { WorkedText::Counts } else { WorkedText::Ignored },
             ranked,
             message: plan.whole().to_owned(),
             in_context: plan.in_context().map(str::to_owned),

@@ -65,7 +65,6 @@ pub struct QueryPlan {
     texts: Vec<String>,
     parts: MessageParts,
     left_open: LeftOpen,
-    has_paste: bool,
     /// Whether the texts are only what stands before a text to work on.
     is_head: bool,
 }
@@ -87,14 +86,14 @@ pub enum MessageParts {
 impl QueryPlan {
     /// Plans the search for a single message. A blank message yields no texts.
     pub fn new(message: &str) -> Self {
-        let (mut whole, mut has_paste) = normalise(message, MESSAGE_CHARACTERS);
+        let mut whole = normalise(message, MESSAGE_CHARACTERS);
         if whole.is_empty() {
             return Self::default();
         }
         let head = before_quoted(&whole).map(str::to_owned);
         let is_head = head.is_some();
         if let Some(head) = head {
-            (whole, has_paste) = (head, true);
+            whole = head;
         }
         let (mut parts, is) = match words(&whole) {
             SENTENCE_WORDS.. => (sentences(&whole), MessageParts::Sentences),
@@ -106,7 +105,7 @@ impl QueryPlan {
         let parts: Vec<String> = parts.into_iter().map(str::to_owned).collect();
         let is = if parts.is_empty() { MessageParts::None } else { is };
         let texts = std::iter::once(whole).chain(parts).collect();
-        Self { texts, parts: is, left_open: LeftOpen::default(), has_paste, is_head }
+        Self { texts, parts: is, left_open: LeftOpen::default(), is_head }
     }
 
     /// Plans the search for the last user message. `turns` is oldest first; earlier turns are used if the message depends on
@@ -119,7 +118,7 @@ impl QueryPlan {
             return plan;
         }
         let before = &turns[..last];
-        let earlier = |role| last_of(role, before).map(|at| normalise(before[at].1, CONTEXT_CHARACTERS).0);
+        let earlier = |role| last_of(role, before).map(|at| normalise(before[at].1, CONTEXT_CHARACTERS));
         let texts: Vec<String> = [Role::User, Role::Assistant].into_iter().filter_map(earlier).collect();
         if !texts.is_empty() {
             let in_context = format!("{}\n{}", texts.join("\n"), plan.whole());
@@ -129,7 +128,7 @@ impl QueryPlan {
             if let Some(at) = last_of(Role::Assistant, before) {
                 plan.left_open = LeftOpen::of(before[at].1);
                 if plan.left_open.is_any() && words(plan.whole()) <= FEW_WORDS {
-                    let (closing, _) = normalise(closing(before[at].1), CONTEXT_CHARACTERS);
+                    let closing = normalise(closing(before[at].1), CONTEXT_CHARACTERS);
                     plan.texts.push(format!("{closing}\n{}", plan.whole()));
                 }
             }
@@ -157,9 +156,9 @@ impl QueryPlan {
         self.left_open
     }
 
-    /// Whether the message contains a paste, or a text to work on, that isn't searched.
-    pub fn has_paste(&self) -> bool {
-        self.has_paste
+    /// Whether the message contains a text to work on, which isn't searched.
+    pub fn has_text(&self) -> bool {
+        self.is_head
     }
 
     /// All search texts, the whole message first. At most 1 + `MAXIMUM_SENTENCES`.
@@ -193,14 +192,10 @@ fn leans_on_context(message: &str) -> bool {
 
 /// Removes pastes from a message: drops fenced blocks and lines of logs, code and data (unless nothing else remains) and blank lines, shortens unbroken runs, and
 /// cuts the middle of a very long text. Keeps line breaks, because they separate sentences. A text in capitals gets small letters.
-/// Also returns whether a paste was removed.
-fn normalise(message: &str, most: usize) -> (String, bool) {
-    let all: Vec<&str> = message.lines().collect();
+fn normalise(message: &str, most: usize) -> String {
     let unfenced = without_blocks(message);
-    let is_outside = unfenced.iter().any(|line| line.chars().any(char::is_alphanumeric));
-    let has_fence = is_outside && unfenced.len() < all.len();
-    let (prose, has_paste) = without_pastes(if is_outside { &unfenced } else { &all });
-    (calm(shorten(prose, most)), has_fence || has_paste)
+    let lines = if unfenced.iter().any(|line| line.chars().any(char::is_alphanumeric)) { unfenced } else { message.lines().collect() };
+    calm(shorten(without_pastes(&lines), most))
 }
 
 /// A text in capitals alone in small letters, because the encoder and the gate know few words in capitals.
@@ -218,18 +213,17 @@ fn calm(text: String) -> String {
     text.chars().map(lowered).collect()
 }
 
-/// The lines without those that `pasted` recognises, unless fewer than [`SHORTEST_SENTENCE_WORDS`] words remain. And whether there were
-/// any.
-fn without_pastes(lines: &[&str]) -> (String, bool) {
+/// The lines without those that `pasted` recognises, unless fewer than [`SHORTEST_SENTENCE_WORDS`] words remain.
+fn without_pastes(lines: &[&str]) -> String {
     let joined = |lines: &mut dyn Iterator<Item = &str>| lines.fold(String::new(), |text, line| with_line(text, line.trim()));
     let pasted = pasted_lines(lines);
     if pasted.contains(&true) {
         let prose = joined(&mut lines.iter().zip(&pasted).filter(|(_, pasted)| !**pasted).map(|(line, _)| *line));
         if words(&prose) >= SHORTEST_SENTENCE_WORDS {
-            return (prose, true);
+            return prose;
         }
     }
-    (joined(&mut lines.iter().copied()), false)
+    joined(&mut lines.iter().copied())
 }
 
 /// The lines outside fenced blocks.

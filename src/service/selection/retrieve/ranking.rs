@@ -37,7 +37,7 @@ pub struct Ranking {
     pub(super) down: Vec<bool>,
     /// What the words of the message ask for, with the tools that do it.
     pub(super) asked: Option<(Asked, HashSet<u32>)>,
-    pub(super) paste: Paste,
+    pub(super) worked_text: WorkedText,
     /// How strict the gate is (`selection.strictness`).
     pub(super) strictness: f32,
     /// What learning from use changed.
@@ -53,9 +53,9 @@ pub struct Ranking {
     pub warnings: Vec<String>,
 }
 
-/// Whether the message contains a paste or a text to work on, which wasn't searched.
+/// Whether the message contains a text to work on, which wasn't searched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Paste {
+pub(super) enum WorkedText {
     /// There is none, or the message says by a product's name what to do with it.
     #[default]
     Ignored,
@@ -63,9 +63,9 @@ pub(super) enum Paste {
 }
 
 impl Ranking {
-    /// Says that the message names a product, so that a paste makes a tool no less likely.
-    pub(in crate::service::selection) fn ignore_paste(&mut self) {
-        self.paste = Paste::Ignored;
+    /// Says that the message names a product, so that a text to work on makes a tool no less likely.
+    pub(in crate::service::selection) fn ignore_text(&mut self) {
+        self.worked_text = WorkedText::Ignored;
     }
 
     /// Ranks by the message alone, because it begins a new topic. Tools of servers that are down stay where they are.
@@ -108,7 +108,7 @@ impl Ranking {
             best_lexical: self.ranked.iter().map(|ranked| ranked.lexical).fold(0.0, f32::max),
             tools,
             asked: self.asked(),
-            has_paste: self.paste == Paste::Counts,
+            has_text: self.worked_text == WorkedText::Counts,
         })
     }
 
