@@ -44,6 +44,28 @@ pub struct ServerSettings {
     pub sandbox: Option<SandboxSettings>,
 }
 
+#[cfg(test)]
+impl ServerSettings {
+    /// A server `test` for unit tests, with this transport and without limits.
+    pub(crate) fn of_test(transport: TransportSettings) -> Self {
+        Self {
+            name: ServerName::from("test"),
+            transport,
+            call_timeout: Duration::ZERO,
+            start_timeout: Duration::ZERO,
+            disabled_tools: Vec::new(),
+            tags: Vec::new(),
+            max_result_bytes: 0,
+            max_text_bytes: None,
+            compact_results: false,
+            validation: Validation::Off,
+            remote: RemoteSettings::default(),
+            per_user: PerUserSettings::default(),
+            sandbox: None,
+        }
+    }
+}
+
 /// Headers that requests to an HTTP server contain in addition to its configured headers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemoteSettings {

@@ -251,10 +251,23 @@ const REPLIES: [(&str, &str, &str); 6] = [
     ("終わりました。玄関のドアに鍵をかけましょうか？", "はい", "home__lock_door"),
 ];
 
-async fn answer_to(service: &Running, chat: &str, messages: &[Value]) -> Vec<String> {
-    let (status, answer) = service.post("/v1/filter", &json!({"messages": messages, "chat_id": chat})).await;
-    assert_eq!(status, StatusCode::OK, "{answer}");
-    names(&answer)
+/// What is offered for the second message of a new chat, after a first one with a call and what the assistant said then.
+async fn second_turn(service: &Running, (first, called): (&str, &str), said: &str, second: &str) -> Vec<String> {
+    let chat = format!("{first} {said} {second}");
+    let ask = async |messages: &[Value]| {
+        let (status, answer) = service.post("/v1/filter", &json!({"messages": messages, "chat_id": chat})).await;
+        assert_eq!(status, StatusCode::OK, "{answer}");
+        names(&answer)
+    };
+    let mut messages = vec![json!({"role": "user", "content": first})];
+    ask(&messages).await;
+    messages.extend([
+        json!({"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": called, "arguments": "{}"}}]}),
+        json!({"role": "tool", "tool_call_id": "1", "content": "{}"}),
+        json!({"role": "assistant", "content": said}),
+        json!({"role": "user", "content": second}),
+    ]);
+    ask(&messages).await
 }
 
 /// Regression test: a request of a few words was ranked together with the turn before it, whose tools then served it well enough.
@@ -264,16 +277,7 @@ async fn a_short_request_on_a_new_topic_gets_its_tool() {
     let mut missed = Vec::new();
     for (first, called) in FIRST {
         for (short, wanted) in SHORT {
-            let chat = format!("{first} {short}");
-            let mut messages = vec![json!({"role": "user", "content": first})];
-            answer_to(&service, &chat, &messages).await;
-            messages.extend([
-                json!({"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": called, "arguments": "{}"}}]}),
-                json!({"role": "tool", "tool_call_id": "1", "content": "{}"}),
-                json!({"role": "assistant", "content": "Here is what I found."}),
-                json!({"role": "user", "content": short}),
-            ]);
-            let offered = answer_to(&service, &chat, &messages).await;
+            let offered = second_turn(&service, (first, called), "Here is what I found.", short).await;
             if !offered.iter().any(|name| name == wanted) {
                 missed.push((first, short, offered));
             }
@@ -287,18 +291,9 @@ async fn a_short_request_on_a_new_topic_gets_its_tool() {
 async fn a_reply_gets_the_tool_for_what_was_offered_or_asked() {
     let service = service().await;
     let mut missed = Vec::new();
-    for (first, called) in &FIRST[..2] {
+    for &(first, called) in &FIRST[..2] {
         for (said, reply, wanted) in REPLIES {
-            let chat = format!("{first} {said}");
-            let mut messages = vec![json!({"role": "user", "content": first})];
-            answer_to(&service, &chat, &messages).await;
-            messages.extend([
-                json!({"role": "assistant", "tool_calls": [{"id": "1", "function": {"name": called, "arguments": "{}"}}]}),
-                json!({"role": "tool", "tool_call_id": "1", "content": "{}"}),
-                json!({"role": "assistant", "content": said}),
-                json!({"role": "user", "content": reply}),
-            ]);
-            let offered = answer_to(&service, &chat, &messages).await;
+            let offered = second_turn(&service, (first, called), said, reply).await;
             if !offered.iter().any(|name| name == wanted) {
                 missed.push((first, said, reply, offered));
             }

@@ -146,29 +146,12 @@ fn credentials(text: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use indexmap::IndexMap;
 
     use super::*;
-    use crate::domain::catalog::tool::ServerName;
 
     fn secrets(transport: TransportSettings) -> Secrets {
-        Secrets::of(&ServerSettings {
-            name: ServerName::from("test"),
-            transport,
-            call_timeout: Duration::ZERO,
-            start_timeout: Duration::ZERO,
-            disabled_tools: Vec::new(),
-            tags: Vec::new(),
-            max_result_bytes: 0,
-            remote: crate::settings::RemoteSettings::default(),
-            max_text_bytes: None,
-            compact_results: false,
-            validation: crate::settings::Validation::Off,
-            per_user: crate::settings::PerUserSettings::default(),
-            sandbox: None,
-        })
+        Secrets::of(&ServerSettings::of_test(transport))
     }
 
     fn secret_map(name: &str, value: &str) -> IndexMap<String, SecretString> {

@@ -546,22 +546,8 @@ mod tests {
     #[test]
     fn the_headers_of_remembered_and_listed_tools_are_known() {
         let server = || {
-            let settings = ServerSettings {
-                name: ServerName::from("test"),
-                transport: TransportSettings::StreamableHttp { url: "http://test.invalid".parse().unwrap(), headers: IndexMap::new() },
-                call_timeout: Duration::ZERO,
-                start_timeout: Duration::ZERO,
-                disabled_tools: Vec::new(),
-                tags: Vec::new(),
-                max_result_bytes: 0,
-                remote: crate::settings::RemoteSettings::default(),
-                max_text_bytes: None,
-                compact_results: false,
-                validation: crate::settings::Validation::Off,
-                per_user: crate::settings::PerUserSettings::default(),
-                sandbox: None,
-            };
-            Server::new(settings, Arc::default())
+            let transport = TransportSettings::StreamableHttp { url: "http://test.invalid".parse().unwrap(), headers: IndexMap::new() };
+            Server::new(ServerSettings::of_test(transport), Arc::default())
         };
         let tool = |name: &str| {
             let deep = json!({"properties": {"region": {"type": "string", ANNOTATION: "Region"}}});
