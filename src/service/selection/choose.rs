@@ -343,8 +343,6 @@ impl Choose {
     /// (`named`: their servers), if these have a tool that matches nearly as well.
     fn about_as_good(&self, ranking: &Ranking, catalog: &Catalog, named: &BTreeSet<u32>) -> Vec<u32> {
         let ChatParameters { as_good, as_good_in_context, as_good_alone, as_good_named, of_topic, .. } = self.of_chats;
-        let (as_good, as_good_alone) =
-            if ranking.in_context.is_some() { (as_good_in_context, as_good_alone) } else { (as_good, f32::INFINITY) };
         let is_named = |ranked: &&Ranked<u32>| catalog.server_of(ranked.key).is_some_and(|server| named.contains(&server));
         let ours = || ranking.ranked.iter().filter(|ranked| (ranked.key as usize) < catalog.tools().len());
         let Some(best_of_all) = ours().next() else { return Vec::new() };
@@ -353,11 +351,13 @@ impl Choose {
         let ours = ours().filter(|ranked| best_named.is_none() || is_named(ranked)).skip_while(|ranked| ranked.key != best.key);
         let is_down = |key| catalog.server_of(key).is_some_and(|server| ranking.is_down(server));
         let all_count = is_down(best.key);
-        let (as_good, as_good_alone) = if ranking.is_new_topic {
-            let [of_score, of_alone] = of_topic.map(|share| share * best.alone.max(0.0));
-            (of_score.min(as_good), of_alone.min(as_good_alone))
-        } else {
-            (as_good, as_good_alone)
+        let (as_good, as_good_alone) = match ranking.in_context {
+            None => (as_good, f32::INFINITY),
+            Some(_) if ranking.is_new_topic => {
+                let [of_score, of_alone] = of_topic.map(|share| share * best.alone.max(0.0));
+                (of_score.min(as_good_in_context), of_alone.min(as_good_alone))
+            }
+            Some(_) => (as_good_in_context, as_good_alone),
         };
         let near = ours.take_while(|ranked| ranked.fused >= best.fused - as_good);
         let near = near.filter(|ranked| ranked.alone >= best.alone - as_good_alone);

@@ -18,7 +18,6 @@ use parking_lot::Mutex;
 
 pub(super) use self::gate::without_gate;
 pub use self::ranking::Ranking;
-use self::ranking::WorkedText;
 use crate::domain::access::principal::Principal;
 use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
@@ -250,7 +249,7 @@ impl Retrieve {
             has_failed,
             is_new_topic: false,
             asked: asked::asked(plan.whole(), catalog, &ranked, foreign),
-            worked_text: if plan.has_text() { WorkedText::Counts } else { WorkedText::Ignored },
+            has_text: plan.has_text(),
             ranked,
             message: plan.whole().to_owned(),
             in_context: plan.in_context().map(str::to_owned),
@@ -265,23 +264,27 @@ impl Retrieve {
 
     /// What to search for each text: its words, and its vector if there is one.
     fn query(&self, plan: &QueryPlan, vectors: &[Arc<[f32]>], view: &View, foreign: &[ForeignTool]) -> Vec<IndexQueryText> {
-        let is_in_context = plan.in_context().is_some();
-        // Of a message in its context, only its own text counts: earlier turns may ask for other things.
-        let asks = |text: &str| Remembering::of(if is_in_context { plan.whole() } else { text }).is_some();
-        let has_memory = plan.texts().iter().any(|text| asks(text)) && asked::has_memory(view, foreign);
+        let texts = plan.texts();
+        let asks = |text: &str| Remembering::of(text).is_some();
+        let asking: Vec<bool> = match plan.in_context() {
+            // Only the message's own text counts: earlier turns may ask for other things.
+            Some(_) => vec![asks(plan.whole()); texts.len()],
+            None => texts.iter().map(|text| asks(text)).collect(),
+        };
+        let has_memory = asking.contains(&true) && asked::has_memory(view, foreign);
         let of_memory = has_memory.then(|| self.lexical.query_vector(Remembering::WORDS));
-        let words = |text: &str| {
+        let words = |at: usize, text: &str| {
             let words = match view.catalog.texts() {
                 Some(texts) => self.lexical.expanded_query_vector(text, &view.settings.synonyms, &texts.vocabulary),
                 None => self.lexical.query_vector(text),
             };
             // The message's own words are about what to remember.
-            match of_memory.as_ref().filter(|_| asks(text)) {
+            match of_memory.as_ref().filter(|_| asking[at]) {
                 Some(of_memory) => words.plus(of_memory),
                 None => words,
             }
         };
-        plan.texts().iter().enumerate().map(|(at, text)| IndexQueryText { dense: vectors.get(at).cloned(), sparse: words(text) }).collect()
+        texts.iter().enumerate().map(|(at, text)| IndexQueryText { dense: vectors.get(at).cloned(), sparse: words(at, text) }).collect()
     }
 
     /// Embeds the texts. If the embedder fails, returns no vectors and adds a warning.

@@ -37,7 +37,8 @@ pub struct Ranking {
     pub(super) down: Vec<bool>,
     /// What the words of the message ask for, with the tools that do it.
     pub(super) asked: Option<(Asked, HashSet<u32>)>,
-    pub(super) worked_text: WorkedText,
+    /// Whether the message contains a text to work on, which wasn't searched, and names no product.
+    pub(super) has_text: bool,
     /// How strict the gate is (`selection.strictness`).
     pub(super) strictness: f32,
     /// What learning from use changed.
@@ -53,32 +54,22 @@ pub struct Ranking {
     pub warnings: Vec<String>,
 }
 
-/// Whether the message contains a text to work on, which wasn't searched.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum WorkedText {
-    /// There is none, or the message says by a product's name what to do with it.
-    #[default]
-    Ignored,
-    Counts,
-}
-
 impl Ranking {
     /// Says that the message names a product, so that a text to work on makes a tool no less likely.
     pub(in crate::service::selection) fn ignore_text(&mut self) {
-        self.worked_text = WorkedText::Ignored;
+        self.has_text = false;
     }
 
     /// Ranks by the message alone, because it begins a new topic. Tools of servers that are down stay where they are.
     pub(in crate::service::selection) fn begin_topic(&mut self, catalog: &Catalog) {
         self.is_new_topic = true;
-        let down = &self.down;
-        let is_down = |key| catalog.server_of(key).is_some_and(|server| down.get(server as usize).copied().unwrap_or(false));
-        raise_to_alone(&mut self.ranked, |key| !is_down(key));
+        let Self { ranked, down, .. } = self;
+        raise_to_alone(ranked, |key| !catalog.server_of(key).is_some_and(|server| is_down(down, server)));
     }
 
     /// Whether a server is down, by its position in the catalog.
     pub fn is_down(&self, server: u32) -> bool {
-        self.down.get(server as usize).copied().unwrap_or(false)
+        is_down(&self.down, server)
     }
 
     /// What the words of the message ask for, if a ranked tool does it.
@@ -108,7 +99,7 @@ impl Ranking {
             best_lexical: self.ranked.iter().map(|ranked| ranked.lexical).fold(0.0, f32::max),
             tools,
             asked: self.asked(),
-            has_text: self.worked_text == WorkedText::Counts,
+            has_text: self.has_text,
         })
     }
 
@@ -127,6 +118,10 @@ impl Ranking {
             judge(&TurnEvidence { alone, in_context, left_open: self.left_open })
         })
     }
+}
+
+fn is_down(down: &[bool], server: u32) -> bool {
+    down.get(server as usize).copied().unwrap_or(false)
 }
 
 /// The five largest cosines, descending.
