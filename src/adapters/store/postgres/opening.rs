@@ -67,7 +67,7 @@ pub(super) async fn open_present(settings: &PostgresSettings) -> Result<Option<O
     }
 }
 
-/// Checks that [`open`] could create the tables in a database that has none. Leaves nothing behind.
+/// Checks that [`open()`] could create the tables in a database that has none. Leaves nothing behind.
 pub(super) async fn check_creation(settings: &PostgresSettings) -> Result<(), PostgresOpenError> {
     let mut opening = Opening::begin(settings).await?;
     let schema = quoted(&settings.schema);
