@@ -5,7 +5,7 @@
     docs/reference.py --toolsieve target/release/toolsieve --check    compares, and exits with code 1 if a page differs
 
 Settings come from `src/settings/defaults.toml`, commands from the program's `--help`, routes from
-`openapi/service.json`, and error codes from the table in `src/http/problem.rs`. Needs Python 3.11 and nothing else.
+`openapi/service.json`, and error codes from the table in `src/http/problem/code.rs`. Needs Python 3.11 and nothing else.
 """
 
 import argparse
@@ -334,7 +334,7 @@ def errors_page(source: str) -> str:
     table = re.findall(r'^    \w+ +"(\w+)" +([A-Z_]+) +(Caller|Remote|Us) +"([^"]+)",$', source, re.MULTILINE)
     expected = re.search(r"^codes! \{\n(.*?)^\}", source, re.MULTILINE | re.DOTALL)
     if expected is None or len(table) != len(expected[1].splitlines()):
-        raise UnreadableError("the table of error codes in src/http/problem.rs")
+        raise UnreadableError("the table of error codes in src/http/problem/code.rs")
     whose = {"Caller": "the caller", "Remote": "the MCP server", "Us": "Toolsieve"}
     body = ["| Code | Status | Meaning | At fault |", "| --- | --- | --- | --- |"]
     numbers = {status.name: status.value for status in http.HTTPStatus} | {"PAYLOAD_TOO_LARGE": 413}
@@ -347,7 +347,7 @@ def errors_page(source: str) -> str:
         "`invalid_arguments`, `errors` describes the problem with each argument, by JSON Pointer. Over MCP, a "
         "failed meta-tool names its invalid argument in `_meta`, as `toolsieve/parameter`."
     )
-    return page("Errors", "src/http/problem.rs", introduction, body)
+    return page("Errors", "src/http/problem/code.rs", introduction, body)
 
 
 def pages(program: Path) -> dict[str, str]:
@@ -356,7 +356,7 @@ def pages(program: Path) -> dict[str, str]:
         "settings.md": settings_page((ROOT / "src/settings/defaults.toml").read_text(encoding="utf-8")),
         "command-line.md": command_line_page(program),
         "http.md": http_page(json.loads((ROOT / "openapi/service.json").read_text(encoding="utf-8"))),
-        "errors.md": errors_page((ROOT / "src/http/problem.rs").read_text(encoding="utf-8")),
+        "errors.md": errors_page((ROOT / "src/http/problem/code.rs").read_text(encoding="utf-8")),
     }
 
 

@@ -34,7 +34,7 @@ const MAX_HEADER_BYTES: usize = 2_000;
 /// Handles `POST /{server}/{tool}`. The body contains the arguments, and the response contains the tool's result.
 ///
 /// # Errors
-/// Any error in the table in `problem.rs`.
+/// Any error in the table in `problem/code.rs`.
 pub async fn execute(
     state: web::Data<State>,
     caller: Caller,
@@ -57,7 +57,7 @@ pub async fn execute(
 /// Handles `POST /{tool}`, if a single server is published at `/`.
 ///
 /// # Errors
-/// Any error in the table in `problem.rs`.
+/// Any error in the table in `problem/code.rs`.
 pub async fn execute_single(
     state: web::Data<State>,
     caller: Caller,

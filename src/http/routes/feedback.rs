@@ -9,7 +9,6 @@ use crate::http::caller::Caller;
 use crate::http::problem::{Answer, Code, Problem, plain, read_json};
 use crate::http::state::State;
 use crate::service::ports::{SelectionName, Verdict};
-use crate::service::records::feedback::FeedbackError;
 
 /// Maximum size of the body in bytes. It contains only two names and a verdict.
 const MAX_BYTES: usize = 4_096;
@@ -85,20 +84,5 @@ impl FeedbackBody {
 
     fn verdict(&self) -> Result<Verdict, Problem> {
         Verdict::of_name(&self.verdict).ok_or_else(|| Problem::invalid("verdict", "verdict is `helpful`, `wrong` or `missing`."))
-    }
-}
-
-impl From<FeedbackError> for Problem {
-    fn from(error: FeedbackError) -> Self {
-        match error {
-            FeedbackError::NoSelection => {
-                Self::new(Code::NotFound, "You have no such selection: send the selection_id of a /v1/filter response.")
-            }
-            FeedbackError::NoTool { did_you_mean } => match did_you_mean {
-                Some(name) => Self::new(Code::NotFound, format!("There is no such tool. Did you mean `{name}`?")),
-                None => Self::new(Code::NotFound, "There is no such tool. Send its published name."),
-            },
-            FeedbackError::Store(error) => Self::from(error),
-        }
     }
 }
