@@ -17,9 +17,11 @@ use crate::service::access::connections::Connections;
 use crate::service::access::keys::Keys;
 use crate::service::access::limits::Limits;
 use crate::service::access::secrets::Secrets;
+use crate::service::catalog::enrich::Enriching;
 use crate::service::catalog::indexing::Indexing;
 use crate::service::catalog::reload::{Reload, Trigger};
 use crate::service::cleaning::Cleaning;
+use crate::service::leading::Leading;
 use crate::service::learning::learn::Learning;
 use crate::service::mcp::mcp_sessions::McpSessions;
 use crate::service::ports::{ComputedStore, recovered};
@@ -33,6 +35,44 @@ use crate::service::supervision::Supervised;
 const EXPIRING: Duration = Duration::from_secs(30);
 /// How often to look for servers with a shared sign-in that have not listed their tools.
 const LISTING: Duration = Duration::from_secs(30);
+
+/// How long the tasks may take to write pending data at the end.
+const ENDING: Duration = Duration::from_secs(5);
+
+/// The background tasks, and what stops them.
+#[derive(Default)]
+pub(super) struct Tasks {
+    stop: CancellationToken,
+    running: Vec<JoinHandle<()>>,
+}
+
+impl Tasks {
+    /// Cancelled when the tasks must end.
+    pub(super) fn stop(&self) -> CancellationToken {
+        self.stop.clone()
+    }
+
+    pub(super) fn add(&mut self, task: JoinHandle<()>) {
+        self.running.push(task);
+    }
+
+    /// Adds the task of a part, and returns the part.
+    pub(super) fn keep<T>(&mut self, (part, task): (T, JoinHandle<()>)) -> T {
+        self.add(task);
+        part
+    }
+
+    /// Stops all tasks, and waits until they have ended.
+    pub(super) async fn end(self) {
+        self.stop.cancel();
+        let deadline = tokio::time::Instant::now() + ENDING;
+        for task in self.running {
+            if tokio::time::timeout_at(deadline, task).await.is_err() {
+                tracing::warn!("a background task did not end in time");
+            }
+        }
+    }
+}
 
 /// Stops the server when the process receives a stop signal.
 pub(super) fn follow_stops(mut stops: Stops, server: Stopper, stop: CancellationToken) -> JoinHandle<()> {
@@ -72,6 +112,21 @@ pub(super) fn teach(
             recovered(recoveries).await;
         };
         while part.panicked(work(&mut recoveries)).await {}
+    })
+}
+
+/// Requests texts that enrich tools. One service asks the language model, for all.
+pub(super) fn enrich(enriching: Enriching, mut leading: Leading, stop: CancellationToken) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        let mut part = Supervised::new("enrichment");
+        let others = leading.clone();
+        let mut work = async || {
+            tokio::select! {
+                () = leading.while_leading(&stop, |term| enriching.follow(term)) => {}
+                () = enriching.follow_others(&others) => {}
+            }
+        };
+        while part.panicked(work()).await {}
     })
 }
 
@@ -185,8 +240,8 @@ pub(super) fn follow_changes(
     hangups: Hangups,
     watched: Option<watch::Receiver<Vec<PathBuf>>>,
     server: Stopper,
-    stop: &CancellationToken,
-) -> (JoinHandle<()>, JoinHandle<()>) {
+    tasks: &mut Tasks,
+) {
     let (triggers, queue) = mpsc::channel(1);
     let watched = watched.and_then(|mut files| {
         let first = files.borrow_and_update().clone();
@@ -196,14 +251,13 @@ pub(super) fn follow_changes(
             .ok()?;
         Some(Watched { watch, files })
     });
-    let (follower, stopped) = (Arc::clone(reload), stop.clone());
-    let reloading = tokio::spawn(async move { follower.follow(queue, stopped).await });
-    let mut watching = Watching { watched, hangups, triggers, server, stop: stop.clone() };
-    let watching = tokio::spawn(async move {
+    let (follower, stop) = (Arc::clone(reload), tasks.stop());
+    tasks.add(tokio::spawn(async move { follower.follow(queue, stop).await }));
+    let mut watching = Watching { watched, hangups, triggers, server, stop: tasks.stop() };
+    tasks.add(tokio::spawn(async move {
         let mut part = Supervised::new("watch over files and signals");
         while part.panicked(watching.follow()).await {}
-    });
-    (reloading, watching)
+    }));
 }
 
 /// The watched files.
