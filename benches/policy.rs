@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use serde_json::{Value, json};
-use toolsieve::domain::access::policy::{Effect, PlacedRule, Policy, Rule, RulePlace, RuleSource};
+use toolsieve::domain::access::policy::Policy;
 use toolsieve::domain::access::principal::Principal;
+use toolsieve::domain::access::rule::{Effect, PlacedRule, Rule, RulePlace, RuleSource};
 use toolsieve::domain::catalog::catalog::{self, Catalog, CatalogServer};
 use toolsieve::domain::catalog::tool::ServerName;
 use toolsieve::service::catalog::current::CurrentCatalog;

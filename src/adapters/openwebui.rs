@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use thiserror::Error;
 
 use crate::adapters::proxies;
-use crate::domain::access::toolset::ToolsetName;
+use crate::domain::access::toolset_name::ToolsetName;
 use crate::domain::publishing::address::AddressPrefix;
 use crate::domain::toolsets::mode::Mode;
 

@@ -13,7 +13,7 @@ use crate::domain::publishing::meta_tools::{
 };
 use crate::domain::selection::enrichment::{self, FUNCTION_CHARACTERS, MOST_QUERIES, QUERY_CHARACTERS};
 use crate::http::problem::{Code, ProblemBody};
-use crate::http::routes::{admin, execute, feedback, filter, sessions};
+use crate::http::routes::{admin, context, feedback, filter, sessions};
 use crate::http::{configure, person};
 use crate::service::access::policies::MAX_RULES;
 use crate::service::access::secrets;
@@ -124,14 +124,14 @@ const MEMBERS: [(&str, &str, Keywords<'_>); 60] = [
     ("SearchBody", "servers", &[("maxItems", MAX_SERVERS)]),
     ("SearchBody", "limit", &[("minimum", 1), ("maximum", MAX_FOUND), ("default", DEFAULT_FOUND)]),
     ("SearchBody", "per_server", &[("minimum", 1), ("maximum", MAX_FOUND)]),
-    ("SearchBody", "chat_id", &[("maxLength", execute::MAX_ID_BYTES)]),
+    ("SearchBody", "chat_id", &[("maxLength", context::MAX_ID_BYTES)]),
     ("DescribeBody", "names", &[("minItems", 1), ("maxItems", MAX_DESCRIBED)]),
     ("SmartSelectBody", "limit", &[("minimum", MIN_SELECTED), ("maximum", MAX_SELECTED), ("default", DEFAULT_SELECTED)]),
     ("LoadBody", "toolsets", &[("maxItems", MAX_GROUPS)]),
-    ("LoadBody", "chat_id", &[("maxLength", execute::MAX_ID_BYTES)]),
-    ("UnloadBody", "chat_id", &[("maxLength", execute::MAX_ID_BYTES)]),
-    ("EnableBody", "chat_id", &[("maxLength", execute::MAX_ID_BYTES)]),
-    ("AvailableBody", "chat_id", &[("maxLength", execute::MAX_ID_BYTES)]),
+    ("LoadBody", "chat_id", &[("maxLength", context::MAX_ID_BYTES)]),
+    ("UnloadBody", "chat_id", &[("maxLength", context::MAX_ID_BYTES)]),
+    ("EnableBody", "chat_id", &[("maxLength", context::MAX_ID_BYTES)]),
+    ("AvailableBody", "chat_id", &[("maxLength", context::MAX_ID_BYTES)]),
     ("NewSessionBody", "toolsets", &[("maxItems", sessions::MOST_NAMES)]),
     ("NewSessionBody", "servers", &[("maxItems", sessions::MOST_NAMES)]),
     ("NewSessionBody", "tools", &[("maxItems", sessions::MOST_NAMES)]),

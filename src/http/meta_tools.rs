@@ -9,6 +9,7 @@ use crate::http::caller::Caller;
 use crate::http::llm_keys::{self, OwnModels};
 use crate::http::place::RequestAddress;
 use crate::http::problem::{Code, Problem};
+use crate::http::routes::context::context;
 use crate::http::routes::{execute, smart_select, tools, toolsets};
 use crate::http::state::State;
 use crate::service::caller;
@@ -101,7 +102,7 @@ pub(super) async fn respond(
     request: &HttpRequest,
     body: &[u8],
 ) -> Result<HttpResponse, Problem> {
-    let context = execute::context(caller, request);
+    let context = context(caller, request);
     match run(tool, state, CallerAt::new(&context, &at.0), Through::Http, || llm_keys::advisors(request), body).await? {
         Ran::Answered(answer) => {
             // Notifies MCP clients of this session that their lists have changed.

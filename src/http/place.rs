@@ -7,7 +7,7 @@ use actix_web::dev::Payload;
 use actix_web::{FromRequest, HttpMessage, HttpRequest};
 
 use crate::domain::access::principal::Principal;
-use crate::domain::access::toolset::ToolsetName;
+use crate::domain::access::toolset_name::ToolsetName;
 use crate::domain::publishing::address::{Address, AddressPrefix};
 use crate::http::problem::Problem;
 use crate::http::state::State;

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::domain::access::api_key::{self, KeyDefinition, KeyRole};
-use crate::domain::access::toolset::ToolsetName;
+use crate::domain::access::toolset_name::ToolsetName;
 use crate::domain::catalog::tool::ServerName;
 use crate::domain::text::canonical::Fingerprint;
 use crate::settings::finding::{Findings, suggestion};

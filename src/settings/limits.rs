@@ -1,7 +1,7 @@
 //! Section `[limits]`: rate limits for callers and servers.
 
-use crate::domain::access::policy;
 use crate::domain::access::principal::may_match_a_caller;
+use crate::domain::access::rule;
 use crate::settings::finding::suggestion;
 use crate::settings::servers::ServerSettings;
 use crate::settings::values::{Reader, section};
@@ -40,7 +40,7 @@ impl LimitSettings {
             [("limits.call_exceptions", &settings.call_exceptions), ("limits.selection_exceptions", &settings.selection_exceptions)]
         {
             for (pattern, _) in patterns {
-                if let Err(problem) = policy::glob(pattern) {
+                if let Err(problem) = rule::glob(pattern) {
                     reader.problem(key, problem, CALLERS);
                 } else if !may_match_a_caller(pattern) {
                     reader.warning(key, format!("`{pattern}` matches no caller"), CALLERS);

@@ -2,9 +2,8 @@
 
 use serde_json::Value;
 
-use crate::domain::access::policy::{PatternSet, glob};
-use crate::domain::catalog::naming::OperationId;
-use crate::domain::catalog::tool::ToolId;
+use crate::domain::access::rule::{PatternSet, glob};
+use crate::domain::catalog::tool::{OperationId, ToolId};
 use crate::settings::ServerSettings;
 use crate::settings::finding::{Findings, Location};
 use crate::settings::values::Values;

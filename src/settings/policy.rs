@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::domain::access::policy::{Effect, PlacedRule, Rule, RulePlace, RuleProblem, RuleSource, contradictions, unknown_callers};
+use crate::domain::access::policy::{contradictions, unknown_callers};
+use crate::domain::access::rule::{Effect, PlacedRule, Rule, RulePlace, RuleProblem, RuleSource};
 use crate::settings::finding::{Findings, Location};
 use crate::settings::values::{Reader, Values};
 

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::domain::access::toolset::{PublishedToolsets, Toolset, ToolsetName};
+use crate::domain::access::toolset::{PublishedToolsets, Toolset};
+use crate::domain::access::toolset_name::ToolsetName;
 use crate::settings::finding::{Findings, Location, suggestion};
 use crate::settings::values::Values;
 

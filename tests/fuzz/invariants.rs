@@ -9,9 +9,8 @@ use std::collections::HashMap;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::domain::catalog::naming::OperationId;
 use super::domain::catalog::schema::InputSchema;
-use super::domain::catalog::tool::{ServerName, Tool, ToolId};
+use super::domain::catalog::tool::{OperationId, ServerName, Tool, ToolId};
 use super::domain::catalog::{catalog, hidden_text};
 use super::domain::execution::arguments::{ArgumentsValidator, ArgumentsVerdict, object};
 use super::domain::execution::outcome::{self, Part, StructuredContent, TextLimit, ToolAnswer};

@@ -11,8 +11,9 @@ use async_trait::async_trait;
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
+use super::building::{IndexProgress, LARGE};
 use super::contents::CanonicalContents;
-use super::generation::{Generation, LARGE};
+use super::generation::Generation;
 use super::layer;
 use super::lists::Words;
 use super::room;
@@ -33,19 +34,6 @@ pub struct EmbeddedIndexOptions {
     pub model: Arc<str>,
     /// Reports progress, on the thread that builds. Show a progress bar only after about a second.
     pub progress: Arc<dyn Fn(IndexProgress) + Send + Sync>,
-}
-
-/// The progress of a build.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum IndexProgress {
-    /// `done` of `total` documents are stored.
-    Storing {
-        done: usize,
-        total: usize,
-    },
-    /// The graph of a large collection is being built. The engine reports no progress.
-    Optimizing,
-    Finished,
 }
 
 /// A [`ToolIndex`] in this process, stored on disk.
@@ -263,7 +251,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::{EmbeddedIndex, EmbeddedIndexOptions};
-    use crate::adapters::index::generation::LARGE;
+    use crate::adapters::index::building::LARGE;
     use crate::domain::access::visibility::{Visibility, VisibilityClass};
     use crate::domain::catalog::tool::ToolId;
     use crate::domain::selection::relevance::SparseVector;

@@ -4,9 +4,9 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::building::{IndexProgress, LARGE};
 use super::contents::CanonicalContents;
 use super::directory::{Directory, Restriction};
-use super::embedded::IndexProgress;
 use super::engine::PointFilter;
 use super::layer::Layer;
 use super::marker::Marker;
@@ -15,10 +15,6 @@ use super::overlay::{Change, Engines, Places};
 use crate::domain::access::visibility::Visibility;
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::ports::{IndexAnswer, IndexError, IndexQuery, IndexQueryText, IndexState};
-
-/// Number of documents from which a graph is built and searches leave the async thread. Without a graph, a search over 20,000
-/// tools takes 2 ms. A smaller index is built so quickly that it needs no overlay.
-pub(super) const LARGE: usize = 10_000;
 
 /// The largest share of points in an overlay, as its inverse. An overlay has no graph. With 100,000 tools, it has at most 2,000.
 const OVERLAID: usize = 50;

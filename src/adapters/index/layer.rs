@@ -5,11 +5,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
+use super::building::{IndexProgress, LARGE};
 use super::contents::CanonicalContents;
 use super::directory::Directory;
-use super::embedded::IndexProgress;
 use super::engine::Engine;
-use super::generation::LARGE;
 use super::lists::Frequencies;
 use super::marker::{Base, Marker};
 use crate::service::ports::IndexError;

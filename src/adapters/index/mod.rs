@@ -14,6 +14,7 @@
 //! | `marker` | the file that marks a folder as complete |
 //! | `engine` | the only module that uses types of `qdrant-edge`, so an upgrade changes only this file |
 //! | `remote` | the port on a cluster; the only folder that uses types of `qdrant-client` |
+//! | `building` | what all builds share |
 //! | `contents` | documents in canonical order, and their hash |
 //! | `directory` | the tools and servers in the index, and their visibility |
 //! | `room` | disk space for a generation |
@@ -27,20 +28,22 @@
 //! fraction of a second. With more than 10,000, a small change becomes an overlay: a further folder, which is complete or ignored,
 //! like any other.
 
-mod announced;
+mod building;
 mod contents;
+mod merged;
 mod directory;
-mod embedded;
 mod engine;
-mod generation;
-mod layer;
 mod lists;
 mod marker;
-mod merged;
+mod layer;
 mod overlay;
-mod remote;
+mod generation;
 mod room;
+mod embedded;
+mod remote;
+mod announced;
 
 pub use announced::AnnouncedIndex;
-pub use embedded::{EmbeddedIndex, EmbeddedIndexOptions, IndexProgress};
+pub use building::IndexProgress;
+pub use embedded::{EmbeddedIndex, EmbeddedIndexOptions};
 pub use remote::{RemoteIndex, RemoteIndexOptions, Spread, Timing};

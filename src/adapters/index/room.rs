@@ -8,8 +8,8 @@ use std::path::Path;
 
 use nix::sys::statvfs::statvfs;
 
+use super::building::LARGE;
 use super::contents::CanonicalContents;
-use super::generation::LARGE;
 
 const MIB: u64 = 1 << 20;
 /// Bytes needed to load a complete generation: the start of the log of each layer.

@@ -6,7 +6,7 @@ use std::iter;
 use std::sync::Arc;
 
 use crate::domain::access::api_key::{ApiKey, KeyRole, Presented};
-use crate::domain::access::toolset::ToolsetName;
+use crate::domain::access::toolset_name::ToolsetName;
 use crate::domain::access::visibility::Scope;
 use crate::domain::catalog::tool::ServerName;
 

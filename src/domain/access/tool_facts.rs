@@ -13,10 +13,9 @@ use crate::domain::access::management::ManagedBy;
 use crate::domain::access::policy::Tagging;
 use crate::domain::catalog::hidden_text;
 use crate::domain::catalog::hints::ToolHints;
-use crate::domain::catalog::naming::OperationId;
 use crate::domain::catalog::overlay::Overlay;
 use crate::domain::catalog::shape::{Shape, ShapeProblem};
-use crate::domain::catalog::tool::{ServerName, ToolId};
+use crate::domain::catalog::tool::{OperationId, ServerName, ToolId};
 use crate::domain::text::analysis::Analyzer;
 use crate::domain::text::json;
 
@@ -207,9 +206,8 @@ mod tests {
     use super::{Overlays, OverrideProblem, TagSource, ToolOverride};
     use crate::domain::access::policy::{TagRule, Tagging};
     use crate::domain::catalog::hints::ToolHints;
-    use crate::domain::catalog::naming::OperationId;
     use crate::domain::catalog::overlay::Overlay;
-    use crate::domain::catalog::tool::ToolId;
+    use crate::domain::catalog::tool::{OperationId, ToolId};
     use crate::domain::text::canonical::Fingerprint;
 
     fn written(value: serde_json::Value) -> ToolOverride {

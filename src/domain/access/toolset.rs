@@ -2,49 +2,15 @@
 //! their members for each catalog.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::domain::access::policy::{ConditionProblem, Effect, Rule};
-use crate::domain::text::named::name_text;
+use crate::domain::access::rule::{ConditionProblem, Effect, Rule};
+use crate::domain::access::toolset_name::ToolsetName;
 
-/// Maximum length of a toolset's name, in bytes.
-const MAX_NAME: usize = 64;
 /// Maximum length of a description, in bytes.
 pub const MAX_DESCRIPTION: usize = 2_000;
-
-/// The name of a toolset, which is also a URL segment.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct ToolsetName(Arc<str>);
-
-impl ToolsetName {
-    pub fn new(name: impl Into<Arc<str>>) -> Self {
-        Self(name.into())
-    }
-
-    /// Validates the name of a toolset.
-    ///
-    /// # Errors
-    /// The reason why it is invalid.
-    pub fn check(name: &str) -> Result<(), &'static str> {
-        let is_fine = |character: char| character.is_ascii_alphanumeric() || matches!(character, '-' | '_');
-        if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(is_fine) {
-            return Err("the name of a toolset is 1 to 64 letters, digits, - and _");
-        }
-        Ok(())
-    }
-}
-
-name_text!(ToolsetName);
-
-impl From<&str> for ToolsetName {
-    fn from(name: &str) -> Self {
-        Self::new(name)
-    }
-}
 
 /// The definition of a toolset. Its members are the tools that meet all conditions and match no `exclude` pattern, and the
 /// always-on tools.

@@ -8,10 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use crate::domain::access::toolset::ToolsetName;
+use crate::domain::access::toolset_name::ToolsetName;
 use crate::domain::catalog::catalog::{Catalog, CatalogServer, Places};
-use crate::domain::catalog::naming::OperationId;
-use crate::domain::catalog::tool::{ServerName, Tool};
+use crate::domain::catalog::tool::{OperationId, ServerName, Tool};
 
 /// A set of tools that all rules treat alike. An index filters by a few classes instead of many tool ids. Class 0 contains the
 /// tools that everyone may use and that are in no toolset.

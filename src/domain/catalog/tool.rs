@@ -1,6 +1,6 @@
 //! A tool of an MCP server: raw definition and published form.
 
-use std::borrow::Cow;
+use std::borrow::{Borrow, Cow};
 use std::fmt;
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use serde_json::{Map, Value};
 
 use crate::domain::catalog::hidden_text::{self, HiddenText, Identifiers};
 use crate::domain::catalog::hints::ToolHints;
-use crate::domain::catalog::naming::OperationId;
+use crate::domain::catalog::naming;
 use crate::domain::catalog::overlay::Overlay;
 use crate::domain::catalog::schema::InputSchema;
 use crate::domain::catalog::shape::Shaped;
-use crate::domain::catalog::texts::ToolText;
+use crate::domain::catalog::texts::{ToolText, summary};
 use crate::domain::execution::arguments::ArgumentsValidator;
 use crate::domain::text::canonical::Fingerprint;
 use crate::domain::text::json_text::JsonText;
@@ -59,6 +59,29 @@ impl ToolId {
 impl fmt::Display for ToolId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(formatter, "{}/{}", self.server, self.name)
+    }
+}
+
+/// The published name of a tool: `^[a-zA-Z][a-zA-Z0-9_-]*$`, at most 64 characters, unique in a catalog.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+pub struct OperationId(Arc<str>);
+
+name_text!(OperationId);
+
+impl OperationId {
+    /// Builds `<server>__<tool>`.
+    ///
+    /// The name depends only on these two names, so it is the same in every document and on every replica, whatever other
+    /// tools exist. If this form would be ambiguous, too long or invalid, a hash of both names is appended to keep it unique.
+    pub fn of(id: &ToolId) -> Self {
+        Self(naming::published(id.server.as_str(), &id.name).into())
+    }
+}
+
+impl Borrow<str> for OperationId {
+    fn borrow(&self) -> &str {
+        &self.0
     }
 }
 
@@ -162,34 +185,4 @@ fn undescribed<'a>(description: &'a str, input: &InputSchema) -> &'a str {
     let hint = input.hint.as_deref().filter(|hint| !hint.is_empty());
     let own = hint.and_then(|hint| description.strip_suffix(hint)?.strip_suffix("\n\n"));
     own.unwrap_or(description)
-}
-
-/// The first sentence of a description, cut at 200 characters on a character boundary.
-pub fn summary(description: &str) -> &str {
-    const LIMIT: usize = 200;
-    let text = description.trim();
-    let sentence = text
-        .match_indices(['.', '\n', '。'])
-        .find(|(position, mark)| {
-            let rest = &text[position + mark.len()..];
-            *mark != "." || rest.is_empty() || rest.starts_with(char::is_whitespace)
-        })
-        .map_or(text, |(position, mark)| if mark == "\n" { &text[..position] } else { &text[..position + mark.len()] });
-    match sentence.char_indices().nth(LIMIT) {
-        Some((end, _)) => &sentence[..end],
-        None => sentence,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::summary;
-
-    #[test]
-    fn a_summary_is_the_first_sentence() {
-        assert_eq!(summary("Get the time. In any zone."), "Get the time.");
-        assert_eq!(summary("Version 1.2 of it\nmore"), "Version 1.2 of it");
-        assert_eq!(summary("  "), "");
-        assert_eq!(summary(&"é".repeat(300)).chars().count(), 200);
-    }
 }

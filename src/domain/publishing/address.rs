@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use percent_encoding::percent_decode_str;
 
-use crate::domain::access::toolset::ToolsetName;
+use crate::domain::access::toolset_name::ToolsetName;
 use crate::domain::access::visibility::Visibility;
 use crate::domain::catalog::tool::Tool;
 use crate::domain::toolsets::mode::{DefaultMode, Mode};

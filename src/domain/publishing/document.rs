@@ -7,7 +7,8 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value, json};
 
 use crate::domain::catalog::catalog::CatalogServer;
-use crate::domain::catalog::tool::{Tool, summary};
+use crate::domain::catalog::texts::summary;
+use crate::domain::catalog::tool::Tool;
 
 /// Reference to the schema of any result.
 pub(super) const CONTENT: &str = "#/components/schemas/Content";

@@ -12,8 +12,8 @@ use serde_json::Value;
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::access::policy::{PatternSet, glob};
 use crate::domain::access::principal::Principal;
+use crate::domain::access::rule::{PatternSet, glob};
 use crate::domain::records::usage::counts;
 use crate::domain::text::named::named;
 use crate::domain::text::similar::nearest;

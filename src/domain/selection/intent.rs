@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use crate::domain::access::toolset::ToolsetName;
+use crate::domain::access::toolset_name::ToolsetName;
 use crate::domain::access::visibility::Classes;
 use crate::domain::catalog::catalog::CatalogServer;
 use crate::domain::catalog::tool::Tool;

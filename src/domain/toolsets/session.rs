@@ -12,7 +12,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 
 use crate::domain::access::principal::PrincipalId;
-use crate::domain::access::toolset::ToolsetName;
+use crate::domain::access::toolset_name::ToolsetName;
 use crate::domain::access::visibility::Classes;
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
 use crate::domain::toolsets::loading::Group;

@@ -21,7 +21,8 @@ use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::pages::browser::Fields;
 use crate::http::problem::{Code, Problem};
-use crate::http::routes::execute::{context, headers};
+use crate::http::routes::context::context;
+use crate::http::routes::execute::headers;
 use crate::http::state::State;
 
 /// Number of parameters with a field of their own.

@@ -2,7 +2,7 @@
 
 use super::{Code, Problem, sentence, whole_seconds};
 use crate::domain::access::management::ManagedInFile;
-use crate::domain::access::policy::RuleSource;
+use crate::domain::access::rule::RuleSource;
 use crate::service::access::connections::ConnectionError;
 use crate::service::access::keys::KeyError;
 use crate::service::access::limits::Limited;

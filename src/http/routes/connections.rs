@@ -2,8 +2,6 @@
 //!
 //! The pages know a person only by the session that a link opened. They read neither keys nor headers of users.
 
-use std::borrow::Cow;
-
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, get, web};
 use secrecy::{ExposeSecret, SecretString};
@@ -15,18 +13,16 @@ use crate::domain::access::principal::{Principal, PrincipalId};
 use crate::domain::catalog::tool::ServerName;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
-use crate::http::pages::browser::{Fields, SessionCookie, base, html, see, with_cookie};
-use crate::http::pages::connections::{POLICY, Pages, texts};
+use crate::http::pages::browser::{Fields, html, see, with_cookie};
+use crate::http::pages::connections::POLICY;
 use crate::http::problem::{Answer, Code, Problem};
 use crate::http::routes::account;
 use crate::http::routes::admin::time;
+use crate::http::routes::visit::{COOKIE, Visit};
 use crate::http::state::State;
-use crate::service::access::connections::{AuthorizationAnswer, CALLBACK, CLIENT_METADATA, ConnectionError, PAGE, SESSION, SignInError};
-use crate::service::ports::{AuditAction, AuditEntry, ConnectVisit, StoreError};
+use crate::service::access::connections::{AuthorizationAnswer, CALLBACK, CLIENT_METADATA, ConnectionError, PAGE, SESSION};
+use crate::service::ports::{AuditAction, AuditEntry};
 
-/// The session's cookie. `Lax`, because the authorization server sends the person back from another site, and with `Strict` the
-/// callback would get no cookie. Forms of other sites don't carry a `Lax` cookie, and pages change something only by a form.
-const COOKIE: SessionCookie = SessionCookie { name: "toolsieve_me", path: "/ui", same_site: "Lax" };
 /// Maximum length of a parameter of an authorization server's answer, in bytes.
 const MAX_PARAMETER: usize = 4096;
 
@@ -103,85 +99,6 @@ pub(in crate::http) fn configure_pages(config: &mut web::ServiceConfig) {
         .service(web::resource("/ui/me/disconnect").route(web::post().to(disconnect)))
         .service(web::resource(CALLBACK).route(web::get().to(callback)))
         .service(web::resource(CLIENT_METADATA).route(web::get().to(client_metadata)));
-}
-
-/// A request for one of the pages.
-pub(super) struct Visit<'a> {
-    pub(super) state: &'a State,
-    request: &'a HttpRequest,
-    base: Cow<'a, str>,
-}
-
-impl<'a> Visit<'a> {
-    pub(super) fn new(state: &'a State, request: &'a HttpRequest) -> Self {
-        Self { state, request, base: base(state) }
-    }
-
-    pub(super) fn pages(&self) -> Pages<'_> {
-        Pages { base: &self.base, texts: texts(self.request.headers()) }
-    }
-
-    /// The session of the request's cookie.
-    async fn session(&self) -> Result<Option<(String, ConnectVisit)>, Problem> {
-        let Some(cookie) = COOKIE.values(self.request.headers()).next() else { return Ok(None) };
-        Ok(self.state.connections.session(cookie).await?.map(|session| (cookie.to_owned(), session)))
-    }
-
-    /// The session of the request's cookie, and the token of its forms. Otherwise, the page that says what is missing.
-    pub(super) async fn entered(&self) -> Result<(ConnectVisit, SecretString), HttpResponse> {
-        match self.session().await {
-            Ok(Some((cookie, session))) => Ok((session, COOKIE.form_token(&cookie))),
-            Ok(None) => Err(self.no_session()),
-            Err(problem) => Err(self.failed(&problem)),
-        }
-    }
-
-    /// The session and the fields of a form. Forms of other sites lack the session's own token.
-    pub(super) async fn posted(&self, body: &Body) -> Result<(ConnectVisit, Fields), HttpResponse> {
-        let (cookie, session) = match self.session().await {
-            Ok(Some(found)) => found,
-            Ok(None) => return Err(self.no_session()),
-            Err(problem) => return Err(self.failed(&problem)),
-        };
-        let given = Fields::of(&body.0);
-        if !COOKIE.allows(&cookie, given.text("csrf")) {
-            let pages = self.pages();
-            return Err(html(StatusCode::FORBIDDEN, POLICY, pages.message(&pages.texts.not_done, &pages.texts.outdated, true)));
-        }
-        Ok((session, given))
-    }
-
-    async fn begin(&self, session: &ConnectVisit, server: &ServerName) -> HttpResponse {
-        match self.state.connections.begin(session, server).await {
-            Ok(to) => html(StatusCode::OK, POLICY, self.pages().go_on(server.as_str(), &to)),
-            Err(error) => self.not_signed_in(error),
-        }
-    }
-
-    fn no_session(&self) -> HttpResponse {
-        let pages = self.pages();
-        html(StatusCode::FORBIDDEN, POLICY, pages.message(&pages.texts.invalid_link, &pages.texts.invalid_link_text, false))
-    }
-
-    pub(super) fn failed(&self, problem: &Problem) -> HttpResponse {
-        html(problem.code.status(), POLICY, self.pages().message(problem.code.title(), &problem.detail, true))
-    }
-
-    fn not_signed_in(&self, error: SignInError) -> HttpResponse {
-        let status = match &error {
-            SignInError::Connection(ConnectionError::Store(StoreError::Away { .. })) => StatusCode::SERVICE_UNAVAILABLE,
-            SignInError::NotFound => StatusCode::NOT_FOUND,
-            SignInError::Unknown | SignInError::OtherIssuer | SignInError::Refused(_) => StatusCode::FORBIDDEN,
-            SignInError::Failed(_) => StatusCode::BAD_GATEWAY,
-            SignInError::Connection(_) => StatusCode::INTERNAL_SERVER_ERROR,
-        };
-        let pages = self.pages();
-        let text = match error {
-            SignInError::Connection(error) => Problem::from(error).detail,
-            error => format!("{error}. {}", pages.texts.nothing_stored),
-        };
-        html(status, POLICY, pages.message(&pages.texts.not_signed_in, &text, true))
-    }
 }
 
 /// Shows the list in a session, or asks the person of a link to confirm.

@@ -13,7 +13,7 @@ use crate::http::caller::Caller;
 use crate::http::place::RequestAddress;
 use crate::http::problem::{Answer, Code, Problem};
 use crate::http::query::Query;
-use crate::http::routes::execute::context;
+use crate::http::routes::context::context;
 use crate::http::state::State;
 use crate::service::catalog::current::View;
 use crate::service::execution::execute::LIST_RETRY;

@@ -3,30 +3,25 @@
 use std::sync::Arc;
 
 use actix_web::http::header::{HeaderName, HeaderValue};
-use actix_web::{HttpMessage, HttpRequest, HttpResponse, ResponseError, web};
+use actix_web::{HttpRequest, HttpResponse, ResponseError, web};
 use serde_json::value::RawValue;
 
 use crate::domain::access::principal::PrincipalKind;
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
 use crate::domain::execution::arguments::Repair;
-use crate::domain::publishing::address::Address;
 use crate::domain::publishing::meta_tools::MetaTool;
-use crate::domain::records::conversation::Conversation;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::meta_tools;
 use crate::http::person::{NamesUser, unproved};
 use crate::http::place::RequestAddress;
 use crate::http::problem::Problem;
+use crate::http::routes::context::context;
 use crate::http::routes::documents::check_server;
 use crate::http::state::State;
 use crate::service::caller;
 use crate::service::execution::execute::Executed;
 
-/// Maximum length of the id of a chat or a selection.
-pub(in crate::http) const MAX_ID_BYTES: usize = 256;
-/// The header with the id of the message that Open WebUI is about to answer.
-pub(in crate::http) const MESSAGE_ID: &str = "x-openwebui-message-id";
 /// The response header that lists repaired arguments, by JSON Pointer.
 const REPAIRS: HeaderName = HeaderName::from_static("x-toolsieve-repairs");
 const MAX_HEADER_BYTES: usize = 2_000;
@@ -130,36 +125,6 @@ fn arguments(body: &[u8]) -> Result<&str, Problem> {
         return Ok("");
     }
     Ok(serde_json::from_slice::<&RawValue>(body).map(RawValue::get)?)
-}
-
-/// The caller's context for a call, from the request.
-pub fn context(caller: &Caller, request: &HttpRequest) -> caller::CallerContext {
-    let header = |names: &[&str]| {
-        names.iter().find_map(|name| {
-            request.headers().get(*name)?.to_str().ok().filter(|value| !value.is_empty() && value.len() <= MAX_ID_BYTES).map(str::to_owned)
-        })
-    };
-    caller::CallerContext {
-        principal: Arc::clone(&caller.0),
-        headers: Arc::new(http::HeaderMap::new()),
-        chat: header(&["x-openwebui-chat-id", "x-session-id"]).filter(|id| is_kept(id)),
-        message: header(&[MESSAGE_ID]),
-        session: session(request),
-        selection: header(&["x-toolsieve-selection-id"]),
-    }
-}
-
-/// The session to whose address the request was sent.
-fn session(request: &HttpRequest) -> Option<Conversation> {
-    match request.extensions().get::<Arc<Address>>()?.as_ref() {
-        Address::Session(session) => Some(Conversation::session(&session.id)),
-        Address::Whole | Address::Toolset(_) => None,
-    }
-}
-
-/// Whether the chat is stored. Open WebUI marks unsaved chats by a prefix of their ids.
-pub(super) fn is_kept(chat: &str) -> bool {
-    !["local:", "temporary:", "channel:"].iter().any(|prefix| chat.starts_with(prefix))
 }
 
 /// Lists as many repairs as fit into the header, such as `/count=text-to-number, /labels=value-to-list`.

@@ -26,7 +26,7 @@ use crate::http::llm_keys;
 use crate::http::person::{self, MAX_BYTES};
 use crate::http::problem::{Answer, Code, Problem, limit, plain, read_json};
 use crate::http::query::Query;
-use crate::http::routes::execute::context;
+use crate::http::routes::context::context;
 use crate::http::state::State;
 use crate::service::access::policies::CheckPrincipal;
 use crate::service::selection::request::{Offered, SelectRequest, Turn};

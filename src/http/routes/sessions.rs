@@ -17,7 +17,7 @@ use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::problem::{Answer, Problem, limit, read_json};
 use crate::http::routes::admin::time;
-use crate::http::routes::execute::context;
+use crate::http::routes::context::context;
 use crate::http::state::State;
 use crate::service::caller;
 use crate::service::catalog::current::View;

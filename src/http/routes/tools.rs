@@ -14,7 +14,7 @@ use crate::http::described::{Content, described};
 use crate::http::meta_tools::respond;
 use crate::http::place::RequestAddress;
 use crate::http::problem::{Answer, Problem, limit, read_json};
-use crate::http::routes::toolsets::chat;
+use crate::http::routes::context::chat;
 use crate::http::state::State;
 use crate::service::meta_tools::describe::{Described, DescribedTool, UnknownName};
 use crate::service::meta_tools::find::{Detail, FindTools, Found, FoundTool};

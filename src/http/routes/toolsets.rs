@@ -11,8 +11,8 @@ use crate::http::caller::Caller;
 use crate::http::described::described;
 use crate::http::meta_tools::respond;
 use crate::http::place::RequestAddress;
-use crate::http::problem::{Answer, Problem, plain, read_json};
-use crate::http::routes::execute::{MAX_ID_BYTES, is_kept};
+use crate::http::problem::{Answer, Problem, read_json};
+use crate::http::routes::context::chat;
 use crate::http::routes::tools::OneOrMany;
 use crate::http::state::State;
 use crate::service::toolsets::loading::{Available, AvailableToolset, LoadAnswer, UnloadAnswer};
@@ -242,16 +242,4 @@ fn named(mut names: Vec<String>, chat_id: Option<String>, parameter: &'static st
         return Err(Problem::invalid(parameter, detail));
     }
     Ok(GroupsRequest { names, chat: chat(chat_id)? })
-}
-
-/// Checks the id of a chat in a request body.
-pub(super) fn chat(id: Option<String>) -> Result<Option<String>, Problem> {
-    match id {
-        Some(id) if id.len() > MAX_ID_BYTES => Err(Problem::invalid("chat_id", format!("chat_id has at most {MAX_ID_BYTES} bytes."))),
-        Some(id) => {
-            plain("chat_id", &id)?;
-            Ok(Some(id).filter(|id| !id.is_empty() && is_kept(id)))
-        }
-        None => Ok(None),
-    }
 }

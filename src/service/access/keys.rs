@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use crate::domain::access::api_key::{self, ApiKey, ID_BYTES, KeyDefinition, KeyId, KeyRole, KeyState, Presented, SECRET_BYTES};
 use crate::domain::access::management::{ManagedBy, ManagedInFile};
 use crate::domain::access::principal::PrincipalId;
-use crate::domain::access::toolset::ToolsetName;
+use crate::domain::access::toolset_name::ToolsetName;
 use crate::domain::catalog::tool::ServerName;
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::ports::{KeyStore, StoreError};

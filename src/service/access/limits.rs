@@ -10,9 +10,9 @@ use arc_swap::ArcSwap;
 use moka::sync::Cache;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::domain::access::policy::{self, CallerPatterns};
 use crate::domain::access::principal::{Principal, PrincipalId};
 use crate::domain::access::rate::Pace;
+use crate::domain::access::rule::{self, CallerPatterns};
 use crate::domain::catalog::tool::ServerName;
 use crate::service::access::rates::{Limiter, Rates};
 use crate::service::ports::Limit;
@@ -139,7 +139,7 @@ impl Callers {
         let usual = Pace::new(number, burst);
         let (mut patterns, mut paces) = (Vec::new(), Vec::new());
         // Skip invalid patterns, which were rejected with the settings.
-        for (pattern, number) in exceptions.iter().filter(|(pattern, _)| policy::glob(pattern).is_ok()) {
+        for (pattern, number) in exceptions.iter().filter(|(pattern, _)| rule::glob(pattern).is_ok()) {
             patterns.push(pattern);
             paces.push(Pace::new(*number, burst));
         }

@@ -9,8 +9,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::domain::access::management::{ManagedBy, ManagedInFile};
-use crate::domain::access::policy::{Effect, PlacedRule, Policy, Rule, RulePlace, RuleProblem, RuleSource, contradictions, warnings};
+use crate::domain::access::policy::{Policy, contradictions, warnings};
 use crate::domain::access::principal::{GroupTable, Principal, User};
+use crate::domain::access::rule::{Effect, PlacedRule, Rule, RulePlace, RuleProblem, RuleSource};
 use crate::domain::catalog::hidden_text::visible;
 use crate::domain::catalog::tool::Tool;
 use crate::service::access::keys::Keys;

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use moka::sync::Cache;
 use parking_lot::Mutex;
 
-use crate::domain::access::policy::Effect;
 use crate::domain::access::principal::Principal;
+use crate::domain::access::rule::Effect;
 use crate::service::ports::{AuditAction, AuditEntry};
 use crate::service::records::audit::Audit;
 use crate::service::records::metrics::Meters;

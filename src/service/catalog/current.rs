@@ -9,12 +9,12 @@ use moka::sync::Cache;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Notify, watch};
 
-use crate::domain::access::policy::{Assignment, CompiledToolsets, Decision, Effect, Policy};
+use crate::domain::access::policy::{Assignment, CompiledToolsets, Decision, Policy};
 use crate::domain::access::principal::Principal;
+use crate::domain::access::rule::Effect;
 use crate::domain::access::visibility::{Classes, Scope, Visibility, VisibleTools};
 use crate::domain::catalog::catalog::Catalog;
-use crate::domain::catalog::naming::OperationId;
-use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
+use crate::domain::catalog::tool::{OperationId, ServerName, Tool, ToolId};
 use crate::domain::text::canonical::Fingerprint;
 use crate::settings::SelectionSettings;
 
@@ -329,8 +329,9 @@ mod tests {
     use serde_json::json;
 
     use super::{CurrentCatalog, VIEWS, View};
-    use crate::domain::access::policy::{Effect, Policy, Rule, RulePlace, RuleSource};
+    use crate::domain::access::policy::Policy;
     use crate::domain::access::principal::{GroupTable, Principal, User};
+    use crate::domain::access::rule::{Effect, Rule, RulePlace, RuleSource};
     use crate::domain::access::visibility::Scope;
     use crate::domain::catalog::catalog::{Catalog, CatalogServer, tool};
     use crate::domain::catalog::tool::ServerName;
@@ -356,7 +357,7 @@ mod tests {
         current.swap(Catalog::new(vec![server]));
         let placed = rules.iter().zip(1..).map(|(rule, number)| {
             let rule: Rule = serde_json::from_value(rule.clone()).unwrap();
-            crate::domain::access::policy::PlacedRule { place: RulePlace { source: RuleSource::Api, number }, rule }
+            crate::domain::access::rule::PlacedRule { place: RulePlace { source: RuleSource::Api, number }, rule }
         });
         current.set_policy(Policy::new(Effect::Block, placed.collect()));
         current

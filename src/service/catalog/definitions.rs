@@ -23,8 +23,7 @@ use crate::domain::catalog::definition::{
     Difference, LISTED, NO_TOOL, PROMPTS_LISTED, SERVER_KEY, TOOLS_LISTED, definition_of, difference, fingerprint, prompt_key, prompt_of,
 };
 use crate::domain::catalog::hidden_text::visible;
-use crate::domain::catalog::naming::OperationId;
-use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
+use crate::domain::catalog::tool::{OperationId, ServerName, Tool, ToolId};
 use crate::domain::text::canonical::{self, Fingerprint};
 use crate::domain::text::json_text::JsonText;
 use crate::service::ports::{DefinitionStore, ServerListing, StoreError, StoredDefinition};

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::value::RawValue;
 
-use crate::domain::access::policy::Effect;
 use crate::domain::access::principal::Principal;
+use crate::domain::access::rule::Effect;
 use crate::domain::catalog::tool::{Tool, ToolId};
 use crate::domain::execution::arguments::{self, ArgumentProblem, ArgumentsVerdict, Repair};
 use crate::domain::execution::outcome::{self, ToolAnswer};

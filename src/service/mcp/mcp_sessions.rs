@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-pub(crate) use self::session::{Abilities, Listening, McpEndpoint, McpSession, McpSessionId, Running, listed_at};
+pub(crate) use self::session::{Abilities, Listening, McpEndpoint, McpSession, McpSessionId, Running, Subscription, listed_at};
 use crate::domain::access::api_key::Presented;
 use crate::domain::access::principal::Principal;
 use crate::domain::catalog::tool::Tool;

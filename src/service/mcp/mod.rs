@@ -2,6 +2,6 @@
 
 pub(crate) mod mcp_news;
 pub(crate) mod mcp_sessions;
+pub(crate) mod waiting_calls;
 pub(crate) mod passthrough;
 pub(crate) mod subscriptions;
-pub(crate) mod waiting_calls;

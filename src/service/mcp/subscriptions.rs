@@ -22,7 +22,7 @@ use crate::domain::catalog::tool::ServerName;
 use crate::domain::publishing::address::Address;
 use crate::service::catalog::current::CurrentCatalog;
 use crate::service::mcp::mcp_news::News;
-use crate::service::mcp::mcp_sessions::{McpSession, McpSessions};
+use crate::service::mcp::mcp_sessions::{McpSession, McpSessions, Subscription};
 use crate::service::mcp::passthrough::{PassError, Passthrough, PassthroughCaller};
 use crate::service::ports::{CallContext, CallError, NewsKind, PassthroughKind, PassthroughRequest, ServerNews, ToolServers};
 use crate::service::supervision::Supervised;
@@ -53,22 +53,6 @@ pub(crate) enum SubscribeError {
 pub(crate) struct Resource {
     pub server: ServerName,
     pub uri: String,
-}
-
-/// A client's subscription. Dropping it unsubscribes.
-pub(crate) struct Subscription {
-    of: Weak<Subscriptions>,
-    resource: Resource,
-    owner: PrincipalId,
-    number: u64,
-}
-
-impl Drop for Subscription {
-    fn drop(&mut self) {
-        if let Some(subscriptions) = self.of.upgrade() {
-            subscriptions.leave(&self.resource, &self.owner, self.number);
-        }
-    }
 }
 
 pub(crate) struct Subscriptions {
@@ -215,7 +199,12 @@ impl Subscriptions {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let subscriber = Subscriber { session: Arc::downgrade(session), client_uri: client_uri.into() };
         self.followed.lock().entry(resource.clone()).or_default().subscribers.insert(number, subscriber);
-        Ok(Subscription { of: Arc::downgrade(self), resource: resource.clone(), owner: owner.clone(), number })
+        let (subscriptions, resource, owner) = (Arc::downgrade(self), resource.clone(), owner.clone());
+        Ok(Subscription::ending_with(move || {
+            if let Some(subscriptions) = subscriptions.upgrade() {
+                subscriptions.leave(&resource, &owner, number);
+            }
+        }))
     }
 
     fn leave(self: &Arc<Self>, resource: &Resource, owner: &PrincipalId, number: u64) {

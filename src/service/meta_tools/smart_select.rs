@@ -7,7 +7,7 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::domain::access::principal::Principal;
-use crate::domain::access::toolset::ToolsetName;
+use crate::domain::access::toolset_name::ToolsetName;
 use crate::domain::catalog::tool::Tool;
 use crate::domain::selection::judgement::{Choice, Entry, Question, fitting};
 use crate::service::access::limits::{Limited, Limits};

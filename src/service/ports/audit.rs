@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 
-use crate::domain::access::policy::{Effect, RulePlace};
 use crate::domain::access::principal::{Principal, PrincipalId};
+use crate::domain::access::rule::{Effect, RulePlace};
 use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::domain::text::named::named;
 use crate::service::ports::CallOutcome;

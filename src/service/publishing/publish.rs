@@ -9,8 +9,7 @@ use moka::sync::Cache;
 
 use crate::domain::access::visibility::Visibility;
 use crate::domain::catalog::catalog::{Catalog, CatalogServer};
-use crate::domain::catalog::naming::OperationId;
-use crate::domain::catalog::tool::{ServerName, Tool};
+use crate::domain::catalog::tool::{OperationId, ServerName, Tool};
 use crate::domain::publishing::address::Address;
 use crate::domain::publishing::document::{self, Heading};
 use crate::domain::publishing::layout::{Layout, Naming};

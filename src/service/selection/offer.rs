@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::domain::access::principal::Principal;
-use crate::domain::access::toolset::ToolsetName;
+use crate::domain::access::toolset_name::ToolsetName;
 use crate::domain::access::visibility::Classes;
 use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
@@ -217,8 +217,9 @@ mod tests {
     use serde_json::json;
 
     use super::{ConnectionAddress, Offer};
-    use crate::domain::access::policy::{Effect, PlacedRule, Policy, Rule, RulePlace, RuleSource};
+    use crate::domain::access::policy::Policy;
     use crate::domain::access::principal::Principal;
+    use crate::domain::access::rule::{Effect, PlacedRule, Rule, RulePlace, RuleSource};
     use crate::domain::catalog::catalog::{Catalog, CatalogServer, tool};
     use crate::service::catalog::current::CurrentCatalog;
     use crate::service::selection::request::SelectRequest;

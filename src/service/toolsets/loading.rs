@@ -12,8 +12,7 @@ use serde::Serialize;
 
 use crate::domain::access::visibility::Visibility;
 use crate::domain::catalog::catalog::Catalog;
-use crate::domain::catalog::naming::OperationId;
-use crate::domain::catalog::tool::ToolId;
+use crate::domain::catalog::tool::{OperationId, ToolId};
 use crate::domain::publishing::address::Address;
 use crate::domain::publishing::meta_tools::MetaTool::{EnableToolGroup, ListAvailableToolsets, LoadToolset, RunTool};
 use crate::domain::selection::chat::ChatKey;

@@ -15,8 +15,8 @@ use qdrant_client::qdrant::{
 };
 use tokio::time::{Instant, sleep};
 
+use super::super::building::IndexProgress;
 use super::super::contents::CanonicalContents;
-use super::super::embedded::IndexProgress;
 use super::fault::Fault;
 use super::nodes::{CALL, Nodes};
 use super::wire::{self, Spread};

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::{Db, DbConnection, DbRow, SqlStore, batches, text, time};
 use crate::adapters::store::encoding::{odd, signed, to_millis};
-use crate::domain::access::policy::{Effect, RulePlace, RuleSource};
+use crate::domain::access::rule::{Effect, RulePlace, RuleSource};
 use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::service::ports::{AuditAction, AuditEntry, AuditQuery, AuditStore, CallOutcome, StoreError, StoredAuditEntry};
 

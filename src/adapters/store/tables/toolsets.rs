@@ -6,7 +6,8 @@ use async_trait::async_trait;
 
 use super::{DbConnection, SqlStore, one_at_a_time};
 use crate::adapters::store::encoding::{from_json, to_json, to_millis};
-use crate::domain::access::toolset::{Toolset, ToolsetDefinition, ToolsetName};
+use crate::domain::access::toolset::{Toolset, ToolsetDefinition};
+use crate::domain::access::toolset_name::ToolsetName;
 use crate::service::ports::{Overwrites, StoreError, ToolsetStore};
 
 #[async_trait]

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use crate::domain::access::policy::compiled::Policy;
-use crate::domain::access::policy::rule::{Effect, PlacedRule, Rule, RulePlace, RuleProblem};
 use crate::domain::access::principal::may_match_a_caller;
+use crate::domain::access::rule::{Effect, PlacedRule, Rule, RulePlace, RuleProblem};
 use crate::domain::catalog::catalog::Catalog;
 
 /// The reason of [`warnings`] about a rule that matches no tool of the catalog.

@@ -13,18 +13,17 @@ use std::sync::{Arc, OnceLock};
 use ahash::RandomState;
 use rayon::iter::{IntoParallelIterator as _, ParallelIterator as _};
 
-use crate::domain::access::policy::decision::ToolSide;
-use crate::domain::access::policy::pattern::{Bits, CallerPatterns, Conditions, Patterns, Reach, Scratch, ToolConditions};
-use crate::domain::access::policy::rule::{Effect, PlacedRule, Rule};
+use crate::domain::access::policy::tool_side::ToolSide;
 use crate::domain::access::policy::toolsets::{CompiledToolsets, Membership};
 use crate::domain::access::policy::view::RuleAttributes;
 use crate::domain::access::principal::Principal;
-use crate::domain::access::toolset::ToolsetName;
+use crate::domain::access::rule::pattern::{Bits, CallerPatterns, Conditions, Patterns, Scratch, ToolConditions};
+use crate::domain::access::rule::{Effect, PlacedRule, Rule};
+use crate::domain::access::toolset_name::ToolsetName;
 use crate::domain::access::visibility::{Classes, Members, Scope, VisibilityClass};
 use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::hints;
-use crate::domain::catalog::naming::OperationId;
-use crate::domain::catalog::tool::Tool;
+use crate::domain::catalog::tool::{OperationId, Tool};
 use crate::domain::catalog::traits::Traits;
 use crate::domain::text::canonical::Fingerprint;
 
@@ -121,7 +120,7 @@ impl Policy {
         });
         let hints = hints.collect();
         let (servers, tags) = (of(|rule| &rule.servers), of(|rule| &rule.tags));
-        let tools = ToolConditions::new(rules.iter().map(|rule| (&rule.rule.tools[..], Reach::of(rule.rule.effect))), count);
+        let tools = ToolConditions::new(rules.iter().map(|rule| (&rule.rule.tools[..], rule.rule.effect.reach())), count);
         let in_toolsets = of(|rule| &rule.toolsets);
         let mut callers: Vec<CallerSide> = Vec::new();
         let mut known: HashMap<Fingerprint, usize> = HashMap::new();

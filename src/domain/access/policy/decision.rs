@@ -1,12 +1,10 @@
 //! Evaluates a policy rule by rule. This is slower than the compiled policy but can explain decisions.
 
 use crate::domain::access::policy::compiled::Policy;
-use crate::domain::access::policy::pattern::{Patterns, Reach, ToolPatterns};
-use crate::domain::access::policy::rule::{Effect, Rule, RulePlace};
+use crate::domain::access::policy::tool_side::ToolSide;
 use crate::domain::access::principal::Principal;
-use crate::domain::catalog::hints::{self, ToolHints};
-use crate::domain::catalog::naming::OperationId;
-use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
+use crate::domain::access::rule::{Effect, Rule, RulePlace};
+use crate::domain::catalog::tool::{ServerName, Tool};
 
 /// The verdict, and the rule that decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,17 +12,6 @@ pub struct Decision {
     pub effect: Effect,
     /// The rule that decided; `None` if no rule matches, so that the default applies.
     pub rule: Option<RulePlace>,
-}
-
-/// A rule's conditions on tools.
-#[derive(Debug)]
-pub(super) struct ToolSide {
-    servers: Patterns,
-    tools: ToolPatterns,
-    tags: Patterns,
-    toolsets: Patterns,
-    /// For each combination of hints, whether the annotations match.
-    hints: Vec<bool>,
 }
 
 /// A policy applied to one caller. It does not check the limits of the caller's key.
@@ -61,25 +48,5 @@ impl Decisions<'_> {
             Some(((rule, _), _)) => Decision { effect: rule.rule.effect, rule: Some(rule.place) },
             None => Decision { effect: self.policy.default_effect(), rule: None },
         }
-    }
-}
-
-impl ToolSide {
-    pub(super) fn of(rule: &Rule) -> Self {
-        Self {
-            servers: Patterns::new(&rule.servers),
-            tools: ToolPatterns::new(&rule.tools, Reach::of(rule.effect)),
-            tags: Patterns::new(&rule.tags),
-            toolsets: Patterns::new(&rule.toolsets),
-            hints: (0..hints::COMBINATIONS).map(|hints| hints::hold(&rule.annotations, hints)).collect(),
-        }
-    }
-
-    /// Whether all conditions on the tool itself match. Toolset conditions are checked elsewhere.
-    pub(super) fn fits(&self, id: &ToolId, published: &OperationId, hints: &ToolHints) -> bool {
-        self.hints[hints.combination()]
-            && self.servers.hold([id.server.as_str()])
-            && self.tools.hold(id, published)
-            && self.tags.hold(hints.tags())
     }
 }

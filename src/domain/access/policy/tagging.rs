@@ -2,11 +2,10 @@
 
 use serde_json::Value;
 
-use crate::domain::access::policy::decision::ToolSide;
-use crate::domain::access::policy::rule::Rule;
+use crate::domain::access::policy::tool_side::ToolSide;
+use crate::domain::access::rule::Rule;
 use crate::domain::catalog::hints::ToolHints;
-use crate::domain::catalog::naming::OperationId;
-use crate::domain::catalog::tool::ToolId;
+use crate::domain::catalog::tool::{OperationId, ToolId};
 use crate::domain::text::similar::nearest;
 
 /// The known fields of a tag rule.
@@ -72,8 +71,7 @@ mod tests {
 
     use super::{TagRule, Tagging};
     use crate::domain::catalog::hints::ToolHints;
-    use crate::domain::catalog::naming::OperationId;
-    use crate::domain::catalog::tool::ToolId;
+    use crate::domain::catalog::tool::{OperationId, ToolId};
 
     #[test]
     fn tools_get_the_tags_of_all_rules_that_fit() {

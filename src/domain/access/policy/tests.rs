@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::{CompiledToolsets, Effect, Matchable, PlacedRule, Policy, Rule, RulePlace, RuleSource, contradictions, warnings};
+use super::{CompiledToolsets, Matchable, Policy, contradictions, warnings};
 use crate::domain::access::api_key::{ApiKey, KeyId};
 use crate::domain::access::principal::{GroupTable, Principal, User};
-use crate::domain::access::toolset::{PublishedToolsets, Toolset, ToolsetName};
+use crate::domain::access::rule::{Effect, PlacedRule, Rule, RulePlace, RuleSource};
+use crate::domain::access::toolset::{PublishedToolsets, Toolset};
+use crate::domain::access::toolset_name::ToolsetName;
 use crate::domain::access::visibility::{Scope, Visibility, VisibilityClass};
 use crate::domain::catalog::catalog::{Catalog, CatalogServer, tool};
 use crate::domain::catalog::tool::{ServerName, ToolId};
@@ -400,8 +402,8 @@ mod agreement {
     use serde_json::json;
 
     use super::{Policy, PublishedToolsets, catalog, key, rules, seen, toolsets, user};
-    use crate::domain::access::policy::Effect;
     use crate::domain::access::principal::Principal;
+    use crate::domain::access::rule::Effect;
 
     fn texts(choices: &'static [&'static str]) -> impl Strategy<Value = Option<Vec<&'static str>>> {
         prop::option::weighted(0.4, prop::collection::vec(prop::sample::select(choices), 1..3))

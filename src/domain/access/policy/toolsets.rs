@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 
 use indexmap::IndexMap;
 
-use crate::domain::access::policy::pattern::{Bits, Conditions, Reach, Scratch, ToolConditions};
 use crate::domain::access::principal::Principal;
-use crate::domain::access::toolset::{PublishedToolsets, Toolset, ToolsetDefinition, ToolsetName};
+use crate::domain::access::rule::pattern::{Bits, Conditions, Reach, Scratch, ToolConditions};
+use crate::domain::access::toolset::{PublishedToolsets, Toolset, ToolsetDefinition};
+use crate::domain::access::toolset_name::ToolsetName;
 use crate::domain::catalog::hints;
 use crate::domain::catalog::tool::{ServerName, Tool};
 use crate::domain::catalog::traits::Traits;

@@ -4,10 +4,11 @@ use std::iter::once;
 use std::slice;
 use std::sync::Arc;
 
-use crate::domain::access::policy::pattern::{Patterns, Reach, ToolPatterns};
-use crate::domain::access::policy::rule::Rule;
 use crate::domain::access::policy::toolsets::CompiledToolsets;
-use crate::domain::access::toolset::{ToolsetDefinition, ToolsetName};
+use crate::domain::access::rule::Rule;
+use crate::domain::access::rule::pattern::{Patterns, Reach, ToolPatterns};
+use crate::domain::access::toolset::ToolsetDefinition;
+use crate::domain::access::toolset_name::ToolsetName;
 use crate::domain::catalog::catalog::Catalog;
 use crate::domain::catalog::tool::Tool;
 use crate::domain::text::similar::did_you_mean;
@@ -23,7 +24,7 @@ pub struct Matchable<'a> {
 impl Rule {
     /// The patterns of servers, tools and tags that match nothing, each in a sentence.
     pub fn unmatched(&self, known: Matchable<'_>) -> Vec<String> {
-        let tools = known.tools_of("tools", &self.tools, Reach::of(self.effect));
+        let tools = known.tools_of("tools", &self.tools, self.effect.reach());
         [known.servers_of(&self.servers), tools, known.tags_of(&self.tags)].concat()
     }
 }

@@ -3,9 +3,9 @@
 //! Callers share a view unless a rule distinguishes them. Other attributes, such as the model or a person's groups, create no new
 //! view.
 
-use crate::domain::access::policy::rule::PlacedRule;
 use crate::domain::access::principal::Principal;
-use crate::domain::access::toolset::ToolsetName;
+use crate::domain::access::rule::PlacedRule;
+use crate::domain::access::toolset_name::ToolsetName;
 use crate::domain::access::visibility::Scope;
 use crate::domain::catalog::tool::ServerName;
 use crate::domain::text::canonical::Fingerprint;

@@ -11,7 +11,7 @@ use ahash::RandomState;
 use serde::Serialize;
 
 use super::ToolText;
-use crate::domain::catalog::tool::summary;
+use crate::domain::catalog::texts::summary;
 use crate::domain::text::analysis::Analyzer;
 use crate::domain::text::language::Language;
 

@@ -15,7 +15,7 @@ pub(crate) use answer::{AnswerProblem, Choice};
 pub(crate) use provider::Provider;
 
 use crate::domain::catalog::hidden_text;
-use crate::domain::catalog::tool::summary;
+use crate::domain::catalog::texts::summary;
 
 /// Maximum length of a description in the prompt, in characters.
 const TEXT_CHARACTERS: usize = 100;

@@ -5,7 +5,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use maud::{Markup, html};
 
 use super::{CHECK, effect_of, navigation};
-use crate::domain::access::policy::Effect as Verdict;
+use crate::domain::access::rule::Effect as Verdict;
 use crate::http::blocking::blocking;
 use crate::http::caller::Caller;
 use crate::http::console::layout::{Place, Visit};

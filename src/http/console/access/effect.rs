@@ -6,7 +6,7 @@ use actix_web::web;
 use serde_json::Value;
 
 use super::compiled;
-use crate::domain::access::policy::{Effect as Verdict, Rule, RuleProblem};
+use crate::domain::access::rule::{Effect as Verdict, Rule, RuleProblem};
 use crate::http::blocking::blocking;
 use crate::http::problem::Problem;
 use crate::http::routes::admin::policy;
@@ -219,7 +219,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::{CALLERS, Known, changed, unmatched};
-    use crate::domain::access::policy::Rule;
+    use crate::domain::access::rule::Rule;
     use crate::service::access::policies::CheckPrincipal;
 
     fn rules(rules: &Value) -> Vec<Rule> {

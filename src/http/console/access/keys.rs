@@ -11,7 +11,7 @@ use serde_json::{Map, json};
 use super::{KEYS, names, navigation};
 use crate::domain::access::api_key::{ApiKey, KeyId, KeyRole, KeyState};
 use crate::domain::access::management::ManagedBy;
-use crate::domain::access::toolset::ToolsetName;
+use crate::domain::access::toolset_name::ToolsetName;
 use crate::domain::catalog::tool::ServerName;
 use crate::http::body::Body;
 use crate::http::caller::Caller;

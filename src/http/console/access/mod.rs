@@ -13,7 +13,7 @@ use super::layout::Visit;
 use super::parts::short;
 use super::text::Texts;
 use super::{ACCESS, CHECK, KEYS, SECRETS, TOOLSET, TOOLSETS};
-use crate::domain::access::policy::{Effect, PatternSet, glob};
+use crate::domain::access::rule::{Effect, PatternSet, glob};
 
 /// Number of names in a cell of a table.
 const NAMES: usize = 5;

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::effect::{self, ANY_USER, CallerChange, Effect};
 use super::{ACCESS, effect_of, names, navigation};
-use crate::domain::access::policy::{Rule, RuleProblem};
+use crate::domain::access::rule::{Rule, RuleProblem};
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::console::layout::{Place, Visit};

@@ -6,7 +6,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::policy::RulePlaceBody;
 use super::{principal, time, time_of, uncached};
-use crate::domain::access::policy::{Effect, RulePlace};
+use crate::domain::access::rule::{Effect, RulePlace};
 use crate::http::caller::Administrator;
 use crate::http::problem::{Answer, Problem, limit};
 use crate::http::query::Query;

@@ -14,7 +14,7 @@ use super::{ManagedByBody, time};
 use crate::domain::access::api_key::{ApiKey, KeyId, KeyRole};
 use crate::domain::access::management::ManagedBy;
 use crate::domain::access::principal::{Principal, PrincipalId};
-use crate::domain::access::toolset::ToolsetName;
+use crate::domain::access::toolset_name::ToolsetName;
 use crate::domain::catalog::tool::ServerName;
 use crate::http::body::Body;
 use crate::http::caller::Administrator;

@@ -6,8 +6,8 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 use super::{ManagedByBody, expected, versioned};
-use crate::domain::access::policy::{Effect, Rule, RulePlace, RuleProblem, RuleSource};
 use crate::domain::access::principal::Principal;
+use crate::domain::access::rule::{Effect, Rule, RulePlace, RuleProblem, RuleSource};
 use crate::http::body::Body;
 use crate::http::caller::Administrator;
 use crate::http::described::described;

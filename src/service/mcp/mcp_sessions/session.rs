@@ -16,13 +16,30 @@ use crate::domain::catalog::tool::ServerName;
 use crate::domain::publishing::address::Address;
 use crate::domain::toolsets::mode::{DefaultMode, Mode};
 use crate::service::mcp::mcp_news::{News, NewsQueue};
-use crate::service::mcp::subscriptions::Subscription;
 use crate::service::toolsets::loading::ClientLoads;
 
 /// Maximum number of buffered messages per stream.
 const MAILBOX: usize = 16;
 /// Maximum number of open streams per session. Messages are sent on the newest stream with a free buffer.
 const STREAMS: usize = 4;
+
+/// A client's subscription. Dropping it unsubscribes.
+pub(crate) struct Subscription(Option<Box<dyn FnOnce() + Send + Sync>>);
+
+impl Subscription {
+    /// `unsubscribe` runs once.
+    pub(in crate::service) fn ending_with(unsubscribe: impl FnOnce() + Send + Sync + 'static) -> Self {
+        Self(Some(Box::new(unsubscribe)))
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        if let Some(unsubscribe) = self.0.take() {
+            unsubscribe();
+        }
+    }
+}
 
 /// Identifies a session. The id can't be guessed.
 #[derive(Clone, PartialEq, Eq, Hash)]

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::domain::access::policy::Effect;
 use crate::domain::access::principal::Principal;
+use crate::domain::access::rule::Effect;
 use crate::domain::catalog::tool::ServerName;
 use crate::domain::execution::outcome;
 use crate::service::mcp::passthrough::PassError;

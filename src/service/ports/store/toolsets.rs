@@ -3,7 +3,8 @@
 use async_trait::async_trait;
 
 use super::{Overwrites, StoreError};
-use crate::domain::access::toolset::{Toolset, ToolsetDefinition, ToolsetName};
+use crate::domain::access::toolset::{Toolset, ToolsetDefinition};
+use crate::domain::access::toolset_name::ToolsetName;
 
 #[async_trait]
 pub trait ToolsetStore: Send + Sync {

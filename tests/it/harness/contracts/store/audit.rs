@@ -2,8 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
-use toolsieve::domain::access::policy::{Effect, RulePlace, RuleSource};
 use toolsieve::domain::access::principal::Principal;
+use toolsieve::domain::access::rule::{Effect, RulePlace, RuleSource};
 use toolsieve::domain::catalog::tool::ToolId;
 use toolsieve::service::ports::{AuditAction, AuditEntry, AuditQuery, AuditStore, CallOutcome, Store};
 use uuid::Uuid;

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use toolsieve::domain::access::principal::PrincipalId;
-use toolsieve::domain::access::toolset::ToolsetName;
+use toolsieve::domain::access::toolset_name::ToolsetName;
 use toolsieve::domain::catalog::tool::ToolId;
 use toolsieve::domain::toolsets::loading::{Group, GroupKind};
 use toolsieve::domain::toolsets::mode::{DefaultMode, Mode};

@@ -1,11 +1,14 @@
-//! A rule as written in the settings or sent to the API.
+//! A rule as written in the settings or sent to the API, and the patterns of its conditions.
+
+pub(in crate::domain::access) mod pattern;
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::domain::access::policy::pattern;
+use self::pattern::Reach;
+pub(crate) use self::pattern::{CallerPatterns, PatternSet, glob};
 use crate::domain::catalog::hints::Hint;
 use crate::domain::text::named::named;
 
@@ -18,6 +21,15 @@ named! {
         Allow = "allow",
         #[serde(alias = "deny")]
         Block = "block",
+    }
+}
+
+impl Effect {
+    pub(in crate::domain::access) fn reach(self) -> Reach {
+        match self {
+            Self::Allow => Reach::Separator,
+            Self::Block => Reach::Anywhere,
+        }
     }
 }
 
@@ -130,7 +142,7 @@ impl Rule {
     pub(in crate::domain) fn check(&self) -> Result<(), ConditionProblem> {
         for (condition, patterns) in self.patterns() {
             for text in patterns {
-                pattern::glob(text).map_err(|reason| ConditionProblem { condition, reason })?;
+                glob(text).map_err(|reason| ConditionProblem { condition, reason })?;
             }
         }
         let invalid = |reason| ConditionProblem { condition: "annotations", reason };
@@ -147,7 +159,7 @@ impl Rule {
     }
 
     /// All conditions that consist of patterns, by name.
-    pub(super) fn patterns(&self) -> [(&'static str, &[String]); 7] {
+    pub(in crate::domain::access) fn patterns(&self) -> [(&'static str, &[String]); 7] {
         [
             ("servers", &self.servers),
             ("tools", &self.tools),
@@ -160,17 +172,17 @@ impl Rule {
     }
 
     /// Whether the rule matches every caller.
-    pub(super) fn is_for_all(&self) -> bool {
+    pub(in crate::domain::access) fn is_for_all(&self) -> bool {
         self.principals.is_empty() && self.groups.is_empty() && self.models.is_empty()
     }
 
     /// Whether the rule applies to whole servers, not to single tools.
-    pub(super) fn is_for_whole_servers(&self) -> bool {
+    pub(in crate::domain::access) fn is_for_whole_servers(&self) -> bool {
         self.tools.is_empty() && self.tags.is_empty() && self.annotations.is_empty() && self.toolsets.is_empty()
     }
 
     /// The conditions in canonical order, without the effect.
-    pub(super) fn conditions(&self) -> Self {
+    pub(in crate::domain::access) fn conditions(&self) -> Self {
         let mut conditions = Self { effect: Effect::Allow, ..self.clone() };
         let Self { servers, tools, tags, annotations, toolsets, principals, groups, models, .. } = &mut conditions;
         for texts in [servers, tools, tags, annotations, toolsets, principals, groups, models] {

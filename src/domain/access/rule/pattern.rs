@@ -11,10 +11,9 @@ use regex_automata::meta::{self, Regex};
 use regex_automata::util::syntax;
 use regex_automata::{Input, MatchKind};
 
-use crate::domain::access::policy::rule::Effect;
 use crate::domain::access::principal::caller_pattern;
-use crate::domain::catalog::naming::{self, OperationId};
-use crate::domain::catalog::tool::{ServerName, ToolId};
+use crate::domain::catalog::naming;
+use crate::domain::catalog::tool::{OperationId, ServerName, ToolId};
 use crate::domain::catalog::traits::Traits;
 
 /// Maximum length of a pattern, in bytes.
@@ -183,17 +182,17 @@ fn over_characters(glob: &Glob) -> String {
 
 /// The patterns of one condition. One matching pattern is enough; without patterns, the condition always holds.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Patterns {
+pub(in crate::domain::access) struct Patterns {
     is_free: bool,
     set: PatternSet,
 }
 
 impl Patterns {
-    pub(super) fn new(texts: &[String]) -> Self {
+    pub(in crate::domain::access) fn new(texts: &[String]) -> Self {
         Self { is_free: texts.is_empty(), set: set(texts.iter()) }
     }
 
-    pub(super) fn hold(&self, names: impl IntoIterator<Item: AsRef<str>>) -> bool {
+    pub(in crate::domain::access) fn hold(&self, names: impl IntoIterator<Item: AsRef<str>>) -> bool {
         self.is_free || names.into_iter().any(|name| self.set.is_match(name.as_ref()))
     }
 }
@@ -219,7 +218,7 @@ impl CallerPatterns {
         Self { written: set(texts.iter()), lower }
     }
 
-    pub(super) fn is_match(&self, name: &str) -> bool {
+    pub(in crate::domain::access) fn is_match(&self, name: &str) -> bool {
         self.of(name).is_match(name)
     }
 
@@ -240,21 +239,12 @@ fn set(texts: impl Iterator<Item: AsRef<str>>) -> PatternSet {
 
 /// What `__` in the patterns of a condition may match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(in crate::domain::access) enum Reach {
     /// Only the separator between server and tool in published names. For conditions that may allow something: servers name their tools as
     /// they like, and one could name a tool like the published name of another server's.
     Separator,
     /// Also `__` in the tools' own names. For conditions that block something.
     Anywhere,
-}
-
-impl Reach {
-    pub(super) fn of(effect: Effect) -> Self {
-        match effect {
-            Effect::Allow => Self::Separator,
-            Effect::Block => Self::Anywhere,
-        }
-    }
 }
 
 /// The texts that have to be compiled for one pattern of tools' names.
@@ -287,7 +277,7 @@ impl<'a> Variants<'a> {
 /// Writes a published name with [`BOUNDARY`] as its separator.
 fn write_split(published: &str, server: &ServerName, out: &mut String) {
     out.clear();
-    match naming::split(published, server) {
+    match naming::split(published, server.as_str()) {
         Some((of_server, of_tool)) => {
             out.push_str(of_server);
             out.push(BOUNDARY);
@@ -305,7 +295,7 @@ fn own(name: &str) -> Cow<'_, str> {
 
 /// The patterns of one condition on tools' names. Without patterns, the condition always holds.
 #[derive(Debug)]
-pub(super) struct ToolPatterns {
+pub(in crate::domain::access) struct ToolPatterns {
     is_free: bool,
     own: PatternSet,
     published: PatternSet,
@@ -313,7 +303,7 @@ pub(super) struct ToolPatterns {
 }
 
 impl ToolPatterns {
-    pub(super) fn new(texts: &[String], reach: Reach) -> Self {
+    pub(in crate::domain::access) fn new(texts: &[String], reach: Reach) -> Self {
         let variants: Vec<Variants<'_>> = texts.iter().map(|text| Variants::of(text, reach)).collect();
         Self {
             is_free: texts.is_empty(),
@@ -323,7 +313,7 @@ impl ToolPatterns {
         }
     }
 
-    pub(super) fn hold(&self, id: &ToolId, published: &OperationId) -> bool {
+    pub(in crate::domain::access) fn hold(&self, id: &ToolId, published: &OperationId) -> bool {
         if self.is_free || self.own.is_match(&own(&id.name)) || self.published.is_match(published.as_str()) {
             return true;
         }
@@ -361,7 +351,7 @@ impl Matcher {
 
 /// One kind of condition, such as `servers`, for many rules at once.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Conditions {
+pub(in crate::domain::access) struct Conditions {
     names: Matcher,
     /// Rules without this condition.
     free: Bits,
@@ -369,7 +359,7 @@ pub(super) struct Conditions {
 
 /// The conditions on the names of tools, for many rules at once.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ToolConditions {
+pub(in crate::domain::access) struct ToolConditions {
     own: Matcher,
     published: Matcher,
     /// Matches published names whose separator is [`BOUNDARY`].
@@ -379,20 +369,20 @@ pub(super) struct ToolConditions {
 
 /// Buffers that are reused for every tool.
 #[derive(Debug)]
-pub(super) struct Scratch {
+pub(in crate::domain::access) struct Scratch {
     holds: Bits,
     found: Vec<usize>,
     name: String,
 }
 
 impl Scratch {
-    pub(super) fn new(rules: usize) -> Self {
+    pub(in crate::domain::access) fn new(rules: usize) -> Self {
         Self { holds: Bits::new(rules), found: Vec::new(), name: String::new() }
     }
 }
 
 impl Conditions {
-    pub(super) fn new<'a>(rules: impl Iterator<Item = &'a [String]>, count: usize) -> Self {
+    pub(in crate::domain::access) fn new<'a>(rules: impl Iterator<Item = &'a [String]>, count: usize) -> Self {
         let mut patterns: IndexMap<&str, Vec<usize>> = IndexMap::new();
         let mut free = Bits::new(count);
         for (number, texts) in rules.enumerate() {
@@ -407,13 +397,13 @@ impl Conditions {
     }
 
     /// Removes from `bits` the rules whose condition matches none of the names.
-    pub(super) fn keep<'a>(&self, names: impl IntoIterator<Item = &'a str>, bits: &mut Bits, scratch: &mut Scratch) {
+    pub(in crate::domain::access) fn keep<'a>(&self, names: impl IntoIterator<Item = &'a str>, bits: &mut Bits, scratch: &mut Scratch) {
         self.hold(names, scratch);
         bits.and(&scratch.holds);
     }
 
     /// The rules whose condition matches at least one of the names, and the rules without this condition.
-    pub(super) fn of<'a>(&self, names: impl IntoIterator<Item = &'a str>, scratch: &mut Scratch) -> Bits {
+    pub(in crate::domain::access) fn of<'a>(&self, names: impl IntoIterator<Item = &'a str>, scratch: &mut Scratch) -> Bits {
         self.hold(names, scratch);
         scratch.holds.clone()
     }
@@ -427,7 +417,7 @@ impl Conditions {
 }
 
 impl ToolConditions {
-    pub(super) fn new<'a>(rules: impl Iterator<Item = (&'a [String], Reach)>, count: usize) -> Self {
+    pub(in crate::domain::access) fn new<'a>(rules: impl Iterator<Item = (&'a [String], Reach)>, count: usize) -> Self {
         let mut own: IndexMap<Cow<'_, str>, Vec<usize>> = IndexMap::new();
         let mut published: IndexMap<&str, Vec<usize>> = IndexMap::new();
         let mut split: IndexMap<String, Vec<usize>> = IndexMap::new();
@@ -446,14 +436,14 @@ impl ToolConditions {
     }
 
     /// Removes from `bits` the rules whose condition matches neither the own nor the published name of a tool.
-    pub(super) fn keep(&self, server: &ServerName, tool: Traits<'_>, bits: &mut Bits, scratch: &mut Scratch) {
+    pub(in crate::domain::access) fn keep(&self, server: &ServerName, tool: Traits<'_>, bits: &mut Bits, scratch: &mut Scratch) {
         scratch.holds.copy_from(&self.free);
         self.add(server, tool, scratch);
         bits.and(&scratch.holds);
     }
 
     /// Sets `bits` to the rules with a pattern that matches the tool. Excludes rules without patterns.
-    pub(super) fn find(&self, server: &ServerName, tool: Traits<'_>, bits: &mut Bits, scratch: &mut Scratch) {
+    pub(in crate::domain::access) fn find(&self, server: &ServerName, tool: Traits<'_>, bits: &mut Bits, scratch: &mut Scratch) {
         scratch.holds.clear();
         self.add(server, tool, scratch);
         bits.copy_from(&scratch.holds);
@@ -473,46 +463,46 @@ impl ToolConditions {
 
 /// A set of rule numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(super) struct Bits(Vec<u64>);
+pub(in crate::domain::access) struct Bits(Vec<u64>);
 
 impl Bits {
-    pub(super) fn new(count: usize) -> Self {
+    pub(in crate::domain::access) fn new(count: usize) -> Self {
         Self(vec![0; count.div_ceil(64)])
     }
 
-    pub(super) fn set(&mut self, number: usize) {
+    pub(in crate::domain::access) fn set(&mut self, number: usize) {
         self.0[number / 64] |= 1 << (number % 64);
     }
 
     /// Copies another set, which must have the same size.
-    pub(super) fn copy_from(&mut self, other: &Self) {
+    pub(in crate::domain::access) fn copy_from(&mut self, other: &Self) {
         self.0.copy_from_slice(&other.0);
     }
 
-    pub(super) fn clear(&mut self) {
+    pub(in crate::domain::access) fn clear(&mut self) {
         self.0.fill(0);
     }
 
-    pub(super) fn or(&mut self, other: &Self) {
+    pub(in crate::domain::access) fn or(&mut self, other: &Self) {
         for (word, other) in self.0.iter_mut().zip(&other.0) {
             *word |= other;
         }
     }
 
-    pub(super) fn and_not(&mut self, other: &Self) {
+    pub(in crate::domain::access) fn and_not(&mut self, other: &Self) {
         for (word, other) in self.0.iter_mut().zip(&other.0) {
             *word &= !other;
         }
     }
 
-    pub(super) fn and(&mut self, other: &Self) {
+    pub(in crate::domain::access) fn and(&mut self, other: &Self) {
         for (word, other) in self.0.iter_mut().zip(&other.0) {
             *word &= other;
         }
     }
 
     /// The numbers in ascending order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+    pub(in crate::domain::access) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         self.0.iter().enumerate().flat_map(|(at, &word)| {
             let mut left = word;
             std::iter::from_fn(move || {
