@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use jiff::Timestamp;
 use secrecy::{ExposeSecret, SecretString};
 
-use crate::domain::access::api_key::{self, KeyDefinition, KeyRole};
+use crate::domain::access::api_key::{self, KeyDefinition, KeyProperties, KeyRole};
 use crate::domain::access::toolset_name::ToolsetName;
 use crate::domain::catalog::tool::ServerName;
 use crate::domain::text::canonical::Fingerprint;
@@ -76,7 +76,8 @@ fn read_key(table: &mut Table<'_>) -> Option<KeyDefinition> {
         table.problem(reason);
     }
     let servers = api_key::servers_of_role(role, servers);
-    table.finish(KeyDefinition { name: name?, hash: hash?, servers, toolsets, groups, trusted, role, expires_at })
+    let properties = KeyProperties { name: name?, servers, toolsets, groups, trusted, role, expires_at };
+    table.finish(KeyDefinition { properties, hash: hash? })
 }
 
 fn role(table: &mut Table<'_>) -> Option<KeyRole> {
@@ -139,25 +140,26 @@ fn expiry(table: &mut Table<'_>) -> Option<SystemTime> {
 fn check_limits(table: &mut Table<'_>, key: Option<&KeyDefinition>, servers: &[ServerSettings], values: &Values) {
     let Some(key) = key else { return };
     let known: Vec<&str> = servers.iter().map(|server| server.name.as_str()).collect();
-    for name in key.servers.iter().flatten().filter(|name| !known.is_empty() && !known.contains(&name.as_str())) {
+    for name in key.properties.servers.iter().flatten().filter(|name| !known.is_empty() && !known.contains(&name.as_str())) {
         table.warning(format!("the server `{name}` is not configured, or disabled"), suggestion(name.as_str(), &known));
     }
     let known: Vec<&str> = values.toolsets.iter().map(|(name, ..)| name.as_str()).collect();
-    for name in key.toolsets.iter().flatten().filter(|name| !known.contains(&name.as_str())) {
+    for name in key.properties.toolsets.iter().flatten().filter(|name| !known.contains(&name.as_str())) {
         let remedy = format!("add a section [toolsets.{name}], unless the toolset was created over the API");
         table.warning(format!("the settings define no toolset `{name}`"), remedy);
     }
 }
 
 fn check_unique(table: &mut Table<'_>, key: &KeyDefinition, others: &[KeyDefinition], start: &StartSettings) {
-    if others.iter().any(|other| other.name == key.name) {
-        table.problem_with(format!("another key has the name `{}`", key.name), "rename or remove one of the two");
+    let name = &key.properties.name;
+    if others.iter().any(|other| other.properties.name == *name) {
+        table.problem_with(format!("another key has the name `{name}`"), "rename or remove one of the two");
     } else if let Some(other) = others.iter().find(|other| other.hash == key.hash) {
-        table.problem_with(format!("`{}` and `{}` are the same key", other.name, key.name), "generate another key for one of the two");
+        table.problem_with(format!("`{}` and `{name}` are the same key", other.properties.name), "generate another key for one of the two");
     }
     for (setting, own) in [("http.api_key", &start.http.api_key), ("access.admin_key", &start.access.admin_key)] {
         if own.as_ref().is_some_and(|own| Fingerprint::of_text(own.expose_secret()) == key.hash) {
-            table.problem_with(format!("`{}` is the same key as {setting}", key.name), "use a different key");
+            table.problem_with(format!("`{name}` is the same key as {setting}"), "use a different key");
         }
     }
 }

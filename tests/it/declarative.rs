@@ -528,7 +528,7 @@ fn the_example_with_everything_in_files_is_sound() {
     let (settings, warnings) = Settings::load(&sources).unwrap_or_else(|errors| panic!("{errors}"));
     assert_eq!(warnings, []);
     let live = &settings.live;
-    let names: Vec<&str> = live.api_keys.iter().map(|key| key.name.as_str()).collect();
+    let names: Vec<&str> = live.api_keys.iter().map(|key| key.properties.name.as_str()).collect();
     assert_eq!(names, ["open-webui", "ci"]);
     assert!(!live.policy.rules.is_empty() && !live.toolsets.defined.is_empty() && !live.tags.is_empty());
     assert!(!live.tools.overrides.is_empty() && !live.tools.enrichments.is_empty() && !live.tools.approvals.is_empty());

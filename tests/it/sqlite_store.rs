@@ -12,12 +12,12 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 use toolsieve::adapters::store::{BackupError, SqliteOpenError, SqliteStore, back_up, inspect};
-use toolsieve::domain::access::api_key::ApiKey;
+use toolsieve::domain::access::api_key::{ApiKey, KeyProperties};
 use toolsieve::domain::catalog::tool::{ServerName, ToolId};
 use toolsieve::domain::selection::enrichment::Author;
 use toolsieve::domain::selection::experiment::Arm;
 use toolsieve::domain::text::json_text::JsonText;
-use toolsieve::service::access::keys::{Keys, NewKey};
+use toolsieve::service::access::keys::Keys;
 use toolsieve::service::catalog::definitions::{DefinitionCounts, Definitions, Seen};
 use toolsieve::service::ports::{
     ChatStore, ComputedStore, ConnectionStore, EnrichmentStore, EventMessage, EventStore, KeyStore, ListingStore, OfferedTools,
@@ -437,7 +437,7 @@ async fn what_is_over_goes_after_its_time_and_no_sooner() {
     let path = folder.path().join("toolsieve.db");
     let (keys, stopped) = Keys::start(Arc::new(SqliteStore::open(&path).await.unwrap()), CancellationToken::new()).await.unwrap();
     for name in ["good", "revoked", "revoked-lately", "expired"] {
-        keys.create(NewKey { name: name.to_owned(), ..NewKey::default() }).await.unwrap();
+        keys.create(KeyProperties { name: name.to_owned(), ..KeyProperties::default() }).await.unwrap();
     }
     let id = |name: &str| keys.list().into_iter().find(|key| key.name == name).unwrap().id;
     keys.revoke(&id("revoked")).await.unwrap();

@@ -68,12 +68,10 @@ named! {
     }
 }
 
-/// A key that a file defines. `Debug` omits the hash.
-#[derive(Clone, PartialEq, Eq)]
-pub struct KeyDefinition {
+/// The properties of a key that its author chooses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeyProperties {
     pub name: String,
-    /// SHA-256 of the whole key.
-    pub hash: Fingerprint,
     /// The remaining fields have the same meaning as in [`ApiKey`].
     pub servers: Option<BTreeSet<ServerName>>,
     pub toolsets: Option<BTreeSet<ToolsetName>>,
@@ -83,41 +81,35 @@ pub struct KeyDefinition {
     pub expires_at: Option<SystemTime>,
 }
 
+impl KeyProperties {
+    /// The record of a key that was never used.
+    pub fn record(self, id: KeyId, hash: Fingerprint, created_at: SystemTime) -> ApiKey {
+        let Self { name, servers, toolsets, groups, trusted, role, expires_at } = self;
+        let (revoked_at, last_used_at) = (None, None);
+        ApiKey { id, name, hash, servers, toolsets, groups, trusted, role, created_at, expires_at, revoked_at, last_used_at }
+    }
+}
+
+/// A key that a file defines. `Debug` omits the hash.
+#[derive(Clone, PartialEq, Eq)]
+pub struct KeyDefinition {
+    pub properties: KeyProperties,
+    /// SHA-256 of the whole key.
+    pub hash: Fingerprint,
+}
+
 impl fmt::Debug for KeyDefinition {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A weak key can be guessed from its hash.
-        let Self { name, hash: _, servers, toolsets, groups, trusted, role, expires_at } = self;
-        formatter
-            .debug_struct("KeyDefinition")
-            .field("name", name)
-            .field("servers", servers)
-            .field("toolsets", toolsets)
-            .field("groups", groups)
-            .field("trusted", trusted)
-            .field("role", role)
-            .field("expires_at", expires_at)
-            .finish()
+        let Self { properties, hash: _ } = self;
+        formatter.debug_tuple("KeyDefinition").field(properties).finish()
     }
 }
 
 impl KeyDefinition {
     /// The record of the key. A file doesn't say when it was created.
     pub fn record(&self) -> ApiKey {
-        let Self { name, hash, servers, toolsets, groups, trusted, role, expires_at } = self.clone();
-        ApiKey {
-            id: KeyId::of_file(&name),
-            name,
-            hash,
-            servers,
-            toolsets,
-            groups,
-            trusted,
-            role,
-            created_at: SystemTime::UNIX_EPOCH,
-            expires_at,
-            revoked_at: None,
-            last_used_at: None,
-        }
+        self.properties.clone().record(KeyId::of_file(&self.properties.name), self.hash, SystemTime::UNIX_EPOCH)
     }
 }
 
@@ -265,7 +257,7 @@ mod tests {
 
     use secrecy::ExposeSecret;
 
-    use super::{ApiKey, Fingerprint, KeyDefinition, KeyId, KeyState, ManagedBy, check, check_name, compose, hash, id_of};
+    use super::{ApiKey, Fingerprint, KeyDefinition, KeyId, KeyProperties, KeyState, ManagedBy, check, check_name, compose, hash, id_of};
 
     #[test]
     fn a_key_admits_itself_alone_and_in_its_time() {
@@ -275,20 +267,9 @@ mod tests {
         assert_eq!(text.len(), 4 + 12 + 1 + 43);
         assert_eq!(id_of(text).as_ref().map(KeyId::as_str), Some("0001020304ff"));
         let now = SystemTime::now();
-        let key = ApiKey {
-            id: id.clone(),
-            name: "ci".into(),
-            hash: hash(&secret),
-            servers: None,
-            toolsets: None,
-            groups: BTreeSet::new(),
-            trusted: false,
-            role: None,
-            created_at: now,
-            expires_at: Some(now + Duration::from_secs(1)),
-            revoked_at: None,
-            last_used_at: None,
-        };
+        let expires_at = Some(now + Duration::from_secs(1));
+        let properties = KeyProperties { name: "ci".into(), expires_at, ..KeyProperties::default() };
+        let key = properties.record(id.clone(), hash(&secret), now);
         assert!(key.admits(hash(&secret), now));
         for wrong in [&text[..text.len() - 1], "", "tsk_0001020304ff_", compose(&id, &[8; 32]).expose_secret()] {
             assert!(!key.admits(Fingerprint::of_text(wrong), now), "{wrong}");
@@ -301,16 +282,9 @@ mod tests {
     #[test]
     fn a_key_of_a_file_is_recognized_and_its_hash_is_not_printed() {
         let hash = Fingerprint::of_text("any text");
-        let definition = KeyDefinition {
-            name: "ci".into(),
-            hash,
-            servers: None,
-            toolsets: None,
-            groups: BTreeSet::from(["builders".to_owned()]),
-            trusted: true,
-            role: None,
-            expires_at: None,
-        };
+        let groups = BTreeSet::from(["builders".to_owned()]);
+        let properties = KeyProperties { name: "ci".into(), groups, trusted: true, ..KeyProperties::default() };
+        let definition = KeyDefinition { properties, hash };
         assert!(!format!("{definition:?}").contains(&hash.to_string()[..8]));
         let key = definition.record();
         assert_eq!((key.id.as_str(), key.managed_by(), key.trusted), ("file-ci", ManagedBy::File, true));

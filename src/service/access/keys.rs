@@ -3,7 +3,7 @@
 //! A change is stored before it is acknowledged, and applies as soon as the response is sent. The settings file can define
 //! keys too. These are in the same table, and take precedence over stored keys with the same name or the same secret.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -14,11 +14,9 @@ use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::domain::access::api_key::{self, ApiKey, ID_BYTES, KeyDefinition, KeyId, KeyRole, KeyState, Presented, SECRET_BYTES};
+use crate::domain::access::api_key::{self, ApiKey, ID_BYTES, KeyDefinition, KeyId, KeyProperties, KeyState, Presented, SECRET_BYTES};
 use crate::domain::access::management::{ManagedBy, ManagedInFile};
 use crate::domain::access::principal::PrincipalId;
-use crate::domain::access::toolset_name::ToolsetName;
-use crate::domain::catalog::tool::ServerName;
 use crate::domain::text::canonical::Fingerprint;
 use crate::service::ports::{KeyStore, StoreError};
 use crate::service::supervision::Supervised;
@@ -29,21 +27,6 @@ use crate::settings::LiveSettings;
 const USE_SECONDS: u64 = 3_600;
 /// Maximum number of queued uses. If one is dropped, the next use in a later hour is recorded instead.
 const QUEUE: usize = 256;
-
-/// The properties of a new key.
-#[derive(Clone, Debug, Default)]
-pub struct NewKey {
-    pub name: String,
-    /// The servers that the key may use; `None` for all.
-    pub servers: Option<BTreeSet<ServerName>>,
-    /// The toolsets that the key may use; `None` for all tools, including those in no toolset.
-    pub toolsets: Option<BTreeSet<ToolsetName>>,
-    pub groups: BTreeSet<String>,
-    pub trusted: bool,
-    /// `None` for a key that only calls tools.
-    pub role: Option<KeyRole>,
-    pub expires_at: Option<SystemTime>,
-}
 
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
@@ -210,7 +193,7 @@ impl Keys {
     }
 
     /// Creates a key. The secret can't be read again later.
-    pub async fn create(&self, new: NewKey) -> Result<(ApiKey, SecretString), KeyError> {
+    pub async fn create(&self, new: KeyProperties) -> Result<(ApiKey, SecretString), KeyError> {
         let now = SystemTime::now();
         let invalid = |parameter, reason| KeyError::Invalid { parameter, reason };
         api_key::check(&new.name, new.servers.as_ref(), new.toolsets.as_ref(), &new.groups)
@@ -232,11 +215,8 @@ impl Keys {
         }
         let id = KeyId::of_bytes(rand::random::<[u8; ID_BYTES]>());
         let secret = api_key::compose(&id, &rand::random::<[u8; SECRET_BYTES]>());
-        let NewKey { name, servers, toolsets, groups, trusted, role, expires_at } = new;
-        let servers = api_key::servers_of_role(role, servers);
-        let hash = api_key::hash(&secret);
-        let (created_at, revoked_at, last_used_at) = (now, None, None);
-        let key = ApiKey { id, name, hash, servers, toolsets, groups, trusted, role, created_at, expires_at, revoked_at, last_used_at };
+        let servers = api_key::servers_of_role(new.role, new.servers);
+        let key = KeyProperties { servers, ..new }.record(id, api_key::hash(&secret), now);
         if self.save(&key).await? { Ok((key, secret)) } else { Err(KeyError::NameTaken) }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::{CompiledToolsets, Matchable, Policy, contradictions, warnings};
-use crate::domain::access::api_key::{ApiKey, KeyId};
+use crate::domain::access::api_key::{KeyId, KeyProperties};
 use crate::domain::access::principal::{GroupTable, Principal, User};
 use crate::domain::access::rule::{Effect, PlacedRule, Rule, RulePlace, RuleSource};
 use crate::domain::access::toolset::{PublishedToolsets, Toolset};
@@ -54,20 +54,9 @@ fn rules(rules: &Value) -> Vec<PlacedRule> {
 }
 
 fn key(name: &str, groups: &[&str]) -> Principal {
-    Principal::api_key(&ApiKey {
-        id: KeyId::new("id"),
-        name: name.into(),
-        hash: Fingerprint::of_text(""),
-        servers: None,
-        toolsets: None,
-        groups: groups.iter().map(|group| (*group).to_owned()).collect(),
-        trusted: false,
-        role: None,
-        created_at: std::time::SystemTime::UNIX_EPOCH,
-        expires_at: None,
-        revoked_at: None,
-        last_used_at: None,
-    })
+    let groups = groups.iter().map(|group| (*group).to_owned()).collect();
+    let properties = KeyProperties { name: name.into(), groups, ..KeyProperties::default() };
+    Principal::api_key(&properties.record(KeyId::new("id"), Fingerprint::of_text(""), std::time::SystemTime::UNIX_EPOCH))
 }
 
 fn user(id: &str, email: &str) -> Principal {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::{ManagedByBody, time};
-use crate::domain::access::api_key::{ApiKey, KeyId, KeyRole};
+use crate::domain::access::api_key::{ApiKey, KeyId, KeyProperties, KeyRole};
 use crate::domain::access::management::ManagedBy;
 use crate::domain::access::principal::{Principal, PrincipalId};
 use crate::domain::access::toolset_name::ToolsetName;
@@ -20,7 +20,7 @@ use crate::http::body::Body;
 use crate::http::caller::Administrator;
 use crate::http::problem::{Answer, Problem, read_json};
 use crate::http::state::State;
-use crate::service::access::keys::{KeyError, NewKey};
+use crate::service::access::keys::KeyError;
 use crate::service::ports::{AuditAction, AuditEntry, Forgotten};
 
 /// Maximum number of servers, toolsets and groups of a key.
@@ -137,7 +137,8 @@ pub(in crate::http) async fn create(state: &State, administrator: &Principal, bo
     };
     let role = body.role.map(role).transpose()?;
     let end = EndBody { expires_at: body.expires_at, expires_in_days: body.expires_in_days };
-    let new = NewKey { expires_at: end.time()?, name: body.name, servers, toolsets, groups: body.groups, trusted: body.trusted, role };
+    let NewKeyBody { name, groups, trusted, .. } = body;
+    let new = KeyProperties { name, servers, toolsets, groups, trusted, role, expires_at: end.time()? };
     let (key, secret) = state.keys.create(new).await.map_err(|error| end.problem(error))?;
     tracing::info!(key = key.id.as_str(), name = key.name, "API key created");
     state.audit.record(AuditEntry::of_change(administrator, AuditAction::KeyCreate, key.name.clone()));
