@@ -3,7 +3,7 @@
 //! Dictionary-based query translation (Pirkola, 1998, "The effects of query structure and dictionary setups in dictionary-based
 //! cross-language information retrieval"): each word becomes all its translations, and the index decides by their idf which ones matter.
 //! There is one table per language (`de.tsv`, …). A line has an English word that occurs in tools, and its forms in the language; `*` stands
-//! for any ending. The English side is the same in all tables: about 700 words that many tools use. Product names are in `names`.
+//! for any ending. The tables share about 2,900 English words, most of which many tools use. Product names are in `names`.
 //!
 //! The script decides which tables apply. For the Latin script, the language of the text does; where that is unsure, all tables apply, and
 //! the caller must be more careful (`Gloss::is_sure`).
