@@ -5,7 +5,8 @@
     docs/reference.py --toolsieve target/release/toolsieve --check    compares, and exits with code 1 if a page differs
 
 Settings come from `src/settings/defaults.toml`, commands from the program's `--help`, routes from
-`openapi/service.json`, and error codes from the table in `src/http/problem/code.rs`. Needs Python 3.11 and nothing else.
+`openapi/service.json`, and error codes from the table in `src/http/problem/code.rs`. Needs Python 3.11 and
+nothing else.
 """
 
 import argparse
