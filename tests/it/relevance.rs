@@ -9,7 +9,6 @@ use toolsieve::domain::selection::relevance::{
     Role, SparseVector, Synonyms, cut, passages, readable_score,
 };
 use toolsieve::domain::text::analysis::Analyzer;
-use toolsieve::domain::text::language::Language;
 
 fn cases<T: DeserializeOwned>(file: &str) -> T {
     let path = format!("{}/tests/cases/relevance/{file}", env!("CARGO_MANIFEST_DIR"));
@@ -296,15 +295,23 @@ fn fusion_weighs_both_kinds() {
 }
 
 #[test]
-fn words_weigh_less_in_english() {
+fn words_weigh_less_in_english_and_more_where_vectors_find_least() {
     let default = FusionParameters::default();
-    assert_eq!(default.for_language(None), default);
-    assert_eq!(default.for_language(Some(Language::German)), default);
-    let english = default.for_language(Some(Language::English));
-    assert!((english.dense_weight - 0.851).abs() < 0.001, "{english:?}");
+    let english = "what is the weather like in the capital of the country";
+    for (text, weight) in [
+        (english, 0.851),
+        ("mikä on tämän päivän sää ja onko se hyvä", 0.702),
+        ("كم الساعة الآن في Tokyo", 0.702),
+        ("wie ist das Wetter in der Hauptstadt und was kostet es", 0.8),
+        ("check the report of مريم", 0.8),
+        ("", 0.8),
+    ] {
+        let weights = default.for_message(text);
+        assert!((weights.dense_weight - weight).abs() < 0.001, "{text}: {weights:?}");
+    }
     for alone in [0.0, 1.0] {
         let weights = FusionParameters { dense_weight: alone, ..default };
-        assert_eq!(weights.for_language(Some(Language::English)), weights);
+        assert_eq!(weights.for_message(english), weights);
     }
 }
 

@@ -125,6 +125,13 @@ impl Language {
     }
 }
 
+/// Whether at least half of a text's letters are Arabic.
+pub(crate) fn is_arabic(text: &str) -> bool {
+    let letters = || text.chars().filter(|character| character.is_alphabetic());
+    let arabic = letters().filter(|letter| matches!(letter, '\u{0600}'..='\u{06FF}')).count();
+    arabic > 0 && 2 * arabic >= letters().count()
+}
+
 /// German without umlauts and without their ASCII spelling: `für` and `fuer` become `fur`. "ue" after a vowel or q is no umlaut.
 pub(super) fn with_umlauts(word: &str) -> Cow<'_, str> {
     if !["ae", "oe", "ue"].iter().any(|spelled| word.contains(spelled)) {

@@ -27,7 +27,6 @@ use crate::domain::selection::relevance::{
     Candidates, FusionParameters, Gate, LexicalModel, QueryPlan, Ranked, SparseVector, living_first, raise, z_scores,
 };
 use crate::domain::selection::remembering::Remembering;
-use crate::domain::text::language::Language;
 use crate::service::access::connections::Connections;
 use crate::service::catalog::current::View;
 use crate::service::catalog::indexing::Indexing;
@@ -207,7 +206,7 @@ impl Retrieve {
         let mut warnings = Vec::new();
         let vectors = self.embedded(&texts, &mut warnings).await;
         let query = self.query(plan, &vectors, view, foreign);
-        let fusion = FusionParameters { dense_weight: settings.dense_weight, ..self.fusion }.for_language(Language::of(plan.whole()));
+        let fusion = FusionParameters { dense_weight: settings.dense_weight, ..self.fusion }.for_message(plan.whole());
         let limit = list.unwrap_or(settings.candidates);
         // Servers' scores do not help messages with a single part.
         let has_parts = texts.len() > 2 && plan.in_context().is_none();

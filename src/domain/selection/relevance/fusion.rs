@@ -14,7 +14,7 @@ use std::collections::hash_map::Entry;
 use std::hash::Hash;
 
 use super::message::MessageParts;
-use crate::domain::text::language::Language;
+use crate::domain::text::language::{Language, is_arabic};
 
 /// Weight of the dense score; the lexical score has the rest.
 pub(crate) const DENSE_WEIGHT: f32 = 0.8;
@@ -23,6 +23,10 @@ pub(crate) const DENSE_WEIGHT: f32 = 0.8;
 /// tasks with several tools. With .4, `metatool` loses .018 of R@5, and `mcpzero` .018 of R@1. In Ukrainian, Finnish and Arabic messages,
 /// R@5 would fall.
 const ENGLISH_LEXICAL_SHARE: f32 = 0.7;
+/// The same for Arabic and Finnish messages, in which vectors alone find the fewest tools (R@5 .68). With 1.7, the dense weight is .7: R@5
+/// rises from .70 to .75 and from .76 to .79 for 120 messages and 598 tools, and stays .84 for 44 other Arabic ones and 1,898 tools. In the
+/// other languages, .7 lowers it.
+const LEXICAL_SHARE_OF_WEAK_LANGUAGES: f32 = 1.7;
 /// Weight of a long message's best sentence; the whole message has the rest. In 21 languages, the mean R@5 is .807 at .3 and .789
 /// at .6; the macro R@5 of the development sets is .805 and .808.
 pub(crate) const SENTENCE_WEIGHT: f32 = 0.3;
@@ -68,13 +72,16 @@ impl Default for FusionParameters {
 }
 
 impl FusionParameters {
-    /// The weights for a message in this language.
+    /// The weights for this message.
     #[must_use]
-    pub fn for_language(self, language: Option<Language>) -> Self {
-        if language != Some(Language::English) {
-            return self;
-        }
-        let lexical_weight = (1.0 - self.dense_weight) * ENGLISH_LEXICAL_SHARE;
+    pub fn for_message(self, text: &str) -> Self {
+        let share = match Language::of(text) {
+            Some(Language::English) => ENGLISH_LEXICAL_SHARE,
+            Some(Language::Finnish) => LEXICAL_SHARE_OF_WEAK_LANGUAGES,
+            None if is_arabic(text) => LEXICAL_SHARE_OF_WEAK_LANGUAGES,
+            _ => return self,
+        };
+        let lexical_weight = (1.0 - self.dense_weight) * share;
         Self { dense_weight: self.dense_weight / (self.dense_weight + lexical_weight), ..self }
     }
 }
