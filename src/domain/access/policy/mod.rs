@@ -16,7 +16,7 @@ mod view;
 pub use check::{MATCHES_NO_TOOL, contradictions, unknown_callers, warnings};
 pub use compiled::{Assignment, Policy};
 pub use decision::{Decision, Decisions};
-pub(crate) use pattern::{CallerPatterns, PatternSet, glob};
+pub(crate) use pattern::{CallerPatterns, PatternSet, glob, is_plain};
 pub use rule::{ConditionProblem, Effect, PlacedRule, Rule, RulePlace, RuleProblem, RuleSource};
 pub use tagging::{TagRule, Tagging};
 pub use toolsets::CompiledToolsets;
