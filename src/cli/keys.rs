@@ -21,7 +21,8 @@ pub(super) enum Keys {
         /// Restrict the key to this toolset; may be repeated
         #[arg(long = "toolset", value_name = "NAME")]
         toolsets: Vec<String>,
-        /// Add the key's callers to this group; users of a trusted key then belong to no other groups; may be repeated
+        /// Add the key's callers to this group; users of a trusted key keep only those of their own groups that are named here; may be
+        /// repeated
         #[arg(long = "group", value_name = "NAME")]
         groups: Vec<String>,
         /// Let callers with this key name the user on whose behalf they call, as Open WebUI does

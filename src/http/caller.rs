@@ -440,10 +440,17 @@ impl Admission {
             return person::named_by(headers).map_or(Ok(None), |name| Err(unsigned(&format!("The header {name}"))));
         };
         let signed = token.to_str().ok().and_then(|token| user_token::read(token, secret, SystemTime::now()));
-        let SignedUser { user, has_groups } = signed.ok_or_else(|| self.access.refused())?;
-        let user = person::bounded(user).map_err(|_| self.access.refused())?;
+        let invalid = "it is invalid or has expired. Set FORWARD_USER_INFO_HEADER_JWT_SECRET in Open WebUI to the value of \
+                       access.user_jwt_secret, and check both clocks";
+        let SignedUser { user, has_groups } = signed.ok_or_else(|| self.unreadable(invalid))?;
+        let user = person::bounded(user).map_err(|what| self.unreadable(&what))?;
         let user = if has_groups { user } else { person::with_groups(headers, user)? };
         Ok(Some(NamedUser { lacks_groups: !has_groups && user.groups.is_empty(), user }))
+    }
+
+    /// The error for a signed user that can't be read. The caller's own key is right.
+    fn unreadable(&self, why: &str) -> Problem {
+        Problem::new(self.access.refused().code, format!("The user in X-OpenWebUI-User-Jwt can't be read: {why}."))
     }
 
     /// A user on whose behalf a caller acts, with the user's groups.

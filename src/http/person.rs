@@ -68,6 +68,23 @@ pub(crate) fn unproved(names_user: NamesUser) -> &'static [&'static str] {
     }
 }
 
+/// Removes from the header all groups to which the user doesn't belong here, because the caller's key or the signed identity has other
+/// groups. A server behind this service would believe them.
+pub(crate) fn keep_groups(headers: &mut http::HeaderMap, groups: &BTreeSet<String>) {
+    let mut sent = headers.get_all(USER_GROUPS).iter();
+    let (Some(first), others) = (sent.next(), sent.count()) else { return };
+    let first = String::from_utf8_lossy(first.as_bytes()).into_owned();
+    let (kept, dropped): (Vec<&str>, Vec<&str>) =
+        first.split(',').map(str::trim).filter(|group| !group.is_empty()).partition(|group| groups.contains(with_letters(group).as_ref()));
+    if dropped.is_empty() && others == 0 {
+        return;
+    }
+    headers.remove(USER_GROUPS);
+    if let (false, Ok(value)) = (kept.is_empty(), http::HeaderValue::from_bytes(kept.join(",").as_bytes())) {
+        headers.insert(USER_GROUPS, value);
+    }
+}
+
 /// Gives a user whose signed identity contains no groups those in the header.
 ///
 /// # Errors
@@ -186,7 +203,28 @@ fn escaped_byte(escape: &[u8]) -> Option<u8> {
 mod tests {
     use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
 
-    use super::{USER_EMAIL, USER_GROUPS, USER_ID, USER_NAME, of_headers, with_letters};
+    use super::{USER_EMAIL, USER_GROUPS, USER_ID, USER_NAME, keep_groups, of_headers, with_letters};
+
+    #[test]
+    fn only_groups_of_the_user_are_kept() {
+        let groups = ["staff", "Zürich"].map(str::to_owned).into();
+        for (sent, kept) in [
+            (&["staff, Z%C3%BCrich"][..], Some("staff, Z%C3%BCrich")),
+            (&["staff,boss, Z%C3%BCrich"], Some("staff,Z%C3%BCrich")),
+            (&["boss"], None),
+            (&["staff", "boss"], Some("staff")),
+            (&[""], Some("")),
+            (&[], None),
+        ] {
+            let mut headers = http::HeaderMap::new();
+            for value in sent {
+                headers.append(USER_GROUPS, http::HeaderValue::from_static(value));
+            }
+            keep_groups(&mut headers, &groups);
+            let found: Vec<&str> = headers.get_all(USER_GROUPS).iter().map(|value| value.to_str().unwrap()).collect();
+            assert_eq!(found, Vec::from_iter(kept), "{sent:?}");
+        }
+    }
 
     #[test]
     fn only_letters_outside_ascii_are_decoded() {

@@ -205,6 +205,10 @@ async fn signed_users_are_believed_by_their_signature() {
     assert!(problem["detail"].as_str().unwrap().contains("FORWARD_USER_INFO_HEADER_JWT_SECRET"), "{problem}");
     for wrong in [token(SECRET, 1_000_000_000), token("another secret of this length", 9_999_999_999), "nonsense".to_owned()] {
         assert_eq!(principal(&service, signed(wrong.clone())).await, Err(StatusCode::UNAUTHORIZED), "{wrong}");
+        // Regression: the answer named the key as the mistake.
+        let response = signed(wrong).json(&json!({"messages": message})).send().await.unwrap();
+        let problem: Value = response.json().await.unwrap();
+        assert!(problem["detail"].as_str().unwrap().contains("X-OpenWebUI-User-Jwt"), "{problem}");
     }
     let (_, plain) = create(&service, json!({"name": "plain"})).await;
     let with = with_key(&service, Method::POST, "/v1/filter", &plain).header("X-OpenWebUI-User-Jwt", token(SECRET, 9_999_999_999));

@@ -184,6 +184,13 @@ async fn only_who_may_name_a_user_names_one_to_a_server() {
         let groups_alone = users_at_the_server(&service, Some(&trusted), &USER[4..]).await;
         assert_eq!(groups_alone, [json!({}), json!({})], "a key without a user acts for itself");
         assert_eq!(users_at_the_server(&service, Some(&trusted), &USER).await, [everything.clone(), everything.clone()]);
+        // Regression: the server got groups to which the user doesn't belong here, because the key has others.
+        let (_, of_guests) = create(&service, json!({"name": "guests", "trusted": true, "groups": ["guests"]})).await;
+        let no_guest = users_at_the_server(&service, Some(&of_guests), &USER).await;
+        assert!(no_guest.iter().all(|seen| seen["id"] == "boss" && seen.get("groups").is_none()), "{no_guest:?}");
+        let sent = [USER[0], ("X-OpenWebUI-User-Groups", "staff, guests")];
+        let guest = json!({"id": "boss", "groups": "guests"});
+        assert_eq!(users_at_the_server(&service, Some(&of_guests), &sent).await, [guest.clone(), guest]);
     }
     let open = Running::on(entry(json!({"enabled": true}))).await;
     assert_eq!(users_at_the_server(&open, None, &USER).await, [everything.clone(), everything]);

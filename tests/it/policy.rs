@@ -171,6 +171,11 @@ async fn a_check_says_who_may_and_which_rule_decides() {
         who.iter().all(|decision| decision["effect"] == "block" && decision["rule"] == json!({"source": "api", "number": 2})),
         "{who:?}"
     );
+    // Regression: the groups that Open WebUI sends were missing, because only rules name them.
+    let draft = json!({"rules": [{"effect": "allow", "groups": ["admins", "x-*"]}, {"effect": "block", "tools": ["echo"]}]});
+    let who = check(json!({"tool": "one/echo", "draft": draft})).await;
+    let of_groups: Vec<_> = who[4..].iter().map(|decision| (&decision["principal"], &decision["effect"])).collect();
+    assert_eq!(of_groups, [(&json!("a user of no group"), &json!("block")), (&json!("a user of admins"), &json!("allow"))]);
     let anna = check(json!({"tool": "one__echo", "principal": "user:anna@example.org"})).await;
     assert_eq!((&anna[0]["effect"], &anna[0]["reason"]), (&json!("allow"), &json!("rule 1 says allow")));
     let ci = check(json!({"principal": "key:ci"})).await;

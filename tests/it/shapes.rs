@@ -236,6 +236,12 @@ async fn a_tool_that_is_switched_off_looks_absent_to_everybody() {
     let page = get(&service, "/v1/admin/tools?disabled=true").await;
     assert_eq!((&page["total"], &page["tools"][0]["tool"]), (&json!(1), &json!("echo")), "{page}");
     assert_eq!(get(&service, "/v1/admin/tools?server=files&disabled=false").await["total"], 2);
+    // Regression: a check of the rules answered that there is no such tool.
+    for name in [NAME, "files/echo"] {
+        let (status, problem) = administer(&service, Method::POST, "/v1/admin/policy/check", &json!({"tool": name})).await;
+        let detail = problem["detail"].as_str().unwrap();
+        assert!(status == StatusCode::UNPROCESSABLE_ENTITY && detail.contains("switched off"), "{name}: {problem}");
+    }
 
     // It stays off over a restart, and its name stays ours.
     let environment = vec![("TOOLSIEVE_ADMIN_KEY", ADMIN)];

@@ -52,7 +52,7 @@ impl From<CheckError> for Problem {
     fn from(error: CheckError) -> Self {
         let detail = format!("{error}.");
         match error {
-            CheckError::UnknownTool(_) => Self::invalid("tool", detail),
+            CheckError::UnknownTool(_) | CheckError::FormerTool(_) => Self::invalid("tool", detail),
             CheckError::UnknownPrincipal(_) => Self::invalid("principal", detail),
             CheckError::Nothing => Self::new(Code::InvalidRequest, detail),
             CheckError::Draft(error) => Self::from(error),

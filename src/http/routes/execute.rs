@@ -13,7 +13,7 @@ use crate::domain::publishing::meta_tools::MetaTool;
 use crate::http::body::Body;
 use crate::http::caller::Caller;
 use crate::http::meta_tools;
-use crate::http::person::{NamesUser, unproved};
+use crate::http::person::{NamesUser, keep_groups, unproved};
 use crate::http::place::RequestAddress;
 use crate::http::problem::Problem;
 use crate::http::routes::context::context;
@@ -94,8 +94,8 @@ pub(in crate::http) async fn call(
 }
 
 /// The request headers that may be forwarded to MCP servers. HTTP and MCP both use this function, so a header that it
-/// removes never reaches a server. It removes the caller's key, which only this service may know, and a user that the
-/// caller may not name, whom servers would believe because they trust this service.
+/// removes never reaches a server. It removes the caller's key, which only this service may know, and a user or groups
+/// that the caller may not name, which servers would believe because they trust this service.
 pub fn headers(caller: &Caller, request: &HttpRequest) -> http::HeaderMap {
     let pairs = request.headers().iter().filter_map(|(name, value)| {
         let name = http::HeaderName::from_bytes(name.as_str().as_bytes()).ok()?;
@@ -115,6 +115,9 @@ pub fn headers(caller: &Caller, request: &HttpRequest) -> http::HeaderMap {
     let names_user = state.map_or(NamesUser::Never, |state| state.admission.names_user(&caller.0));
     for header in unproved(names_user) {
         out.remove(*header);
+    }
+    if caller.0.kind == PrincipalKind::User {
+        keep_groups(&mut out, &caller.0.groups);
     }
     out
 }

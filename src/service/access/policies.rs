@@ -2,6 +2,7 @@
 //!
 //! A change is stored before it is acknowledged, and applies to every later call.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
@@ -11,7 +12,7 @@ use serde_json::Value;
 use crate::domain::access::management::{ManagedBy, ManagedInFile};
 use crate::domain::access::policy::{Policy, contradictions, warnings};
 use crate::domain::access::principal::{GroupTable, Principal, User};
-use crate::domain::access::rule::{Effect, PlacedRule, Rule, RulePlace, RuleProblem, RuleSource};
+use crate::domain::access::rule::{Effect, PlacedRule, Rule, RulePlace, RuleProblem, RuleSource, is_plain};
 use crate::domain::catalog::hidden_text::visible;
 use crate::domain::catalog::tool::Tool;
 use crate::service::access::keys::Keys;
@@ -21,6 +22,8 @@ use crate::settings::{LiveSettings, PolicySettings};
 
 /// Maximum number of rules that the API can set.
 pub(crate) const MAX_RULES: usize = 1_000;
+/// Maximum number of groups of the rules that a check of a tool covers, in addition to the groups in the settings.
+const MAX_GROUPS: usize = 100;
 
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
@@ -46,6 +49,10 @@ pub enum PolicyError {
 pub(crate) enum CheckError {
     #[error("there is no tool `{0}`: write its published name, or server/tool")]
     UnknownTool(String),
+    #[error(
+        "nobody may call `{0}`: it is switched off or withheld, or its server no longer lists it. `toolsieve tools show` shows its state"
+    )]
+    FormerTool(String),
     #[error("there is no principal `{0}`: write key:NAME of an active key, user:ID, service-key, admin or anyone")]
     UnknownPrincipal(String),
     #[error("name a tool, a principal, or both")]
@@ -251,7 +258,8 @@ impl Policies {
                 let known = |tool: &&Arc<Tool>| tool.operation_id.as_str() == name || tool.id.to_string() == *name;
                 let found: Vec<&Arc<Tool>> = catalog.tools().iter().filter(known).collect();
                 if found.is_empty() {
-                    return Err(CheckError::UnknownTool(name.clone()));
+                    let is_former = self.current.is_former(name) || self.current.is_former(&name.replacen('/', "__", 1));
+                    return Err(if is_former { CheckError::FormerTool(name.clone()) } else { CheckError::UnknownTool(name.clone()) });
                 }
                 found
             }
@@ -259,7 +267,7 @@ impl Policies {
         let principals = match &check.principal {
             Some(given) => vec![(given.principal.clone(), self.principal(given, &parts.groups)?)],
             None if check.tool.is_none() => return Err(CheckError::Nothing),
-            None => self.known_principals(&parts.groups),
+            None => self.known_principals(&parts.groups, &parts.rules(&draft)),
         };
         let mut decisions = Vec::with_capacity(tools.len() * principals.len());
         for (name, principal) in &principals {
@@ -314,8 +322,8 @@ impl Policies {
         Ok(principal.with_model(given.model.clone()))
     }
 
-    /// All keys, a user of each configured group, and a user without groups.
-    fn known_principals(&self, table: &GroupTable) -> Vec<(String, Principal)> {
+    /// All keys, a user without groups, and a user of each group in the settings and in the rules.
+    fn known_principals(&self, table: &GroupTable, rules: &[PlacedRule]) -> Vec<(String, Principal)> {
         let mut known = vec![
             ("anyone".to_owned(), Principal::anyone()),
             ("service-key".to_owned(), Principal::service_key()),
@@ -327,7 +335,11 @@ impl Policies {
             Principal::service_key().on_behalf_of(User { id: "?".to_owned(), groups, ..User::default() }, &GroupTable::default())
         };
         known.push(("a user of no group".to_owned(), user(&[])));
-        known.extend(table.names().map(|group| (format!("a user of {group}"), user(&[group]))));
+        let mut groups: BTreeSet<&str> = table.names().collect();
+        let in_rules = rules.iter().flat_map(|placed| &placed.rule.groups).map(String::as_str);
+        let others: BTreeSet<&str> = in_rules.filter(|group| is_plain(group) && !groups.contains(group)).collect();
+        groups.extend(others.into_iter().take(MAX_GROUPS));
+        known.extend(groups.into_iter().map(|group| (format!("a user of {group}"), user(&[group]))));
         known
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use self::pattern::Reach;
-pub(crate) use self::pattern::{CallerPatterns, PatternSet, glob};
+pub(crate) use self::pattern::{CallerPatterns, PatternSet, glob, is_plain};
 use crate::domain::catalog::hints::Hint;
 use crate::domain::text::named::named;
 

@@ -31,6 +31,11 @@ pub(crate) fn glob(text: &str) -> Result<Glob, String> {
     GlobBuilder::new(text).literal_separator(false).backslash_escape(true).build().map_err(|error| format!("`{text}`: {}", error.kind()))
 }
 
+/// Whether a pattern is the name itself.
+pub(crate) fn is_plain(pattern: &str) -> bool {
+    !pattern.contains(['*', '?', '[', '{', '\\'])
+}
+
 /// Separates server and tool in published names. Patterns that contain it are matched against published names.
 const PUBLISHED: &str = "__";
 

@@ -6,7 +6,7 @@ use actix_web::web;
 use serde_json::Value;
 
 use super::compiled;
-use crate::domain::access::rule::{Effect as Verdict, Rule, RuleProblem};
+use crate::domain::access::rule::{Effect as Verdict, Rule, RuleProblem, is_plain};
 use crate::http::blocking::blocking;
 use crate::http::problem::Problem;
 use crate::http::routes::admin::policy;
@@ -203,11 +203,6 @@ fn meant<'a>(patterns: &'a [String], known: impl IntoIterator<Item = &'a String>
     let set = compiled(patterns);
     let known = known.into_iter().filter(|name| set.is_match(name));
     patterns.iter().filter(|pattern| is_plain(pattern)).chain(known).cloned().collect()
-}
-
-/// Whether a pattern is the name itself.
-fn is_plain(pattern: &str) -> bool {
-    !pattern.contains(['*', '?', '[', '{', '\\'])
 }
 
 fn is_user(principal: &str) -> bool {

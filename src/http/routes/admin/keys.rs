@@ -37,7 +37,8 @@ struct NewKeyBody {
     servers: Option<BTreeSet<String>>,
     /// The toolsets that the key may use; all other tools are hidden. By default, it may use all tools.
     toolsets: Option<BTreeSet<String>>,
-    /// The groups of callers with this key. If a trusted key has groups, its users belong to no other groups.
+    /// The groups of callers with this key. If a trusted key has groups, its users keep only those of their own groups that are among
+    /// these. They don't get the other ones.
     #[serde(default)]
     groups: BTreeSet<String>,
     /// Whether callers with this key may name the user on whose behalf they call.
