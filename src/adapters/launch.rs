@@ -85,12 +85,16 @@ impl Launch {
         if let Err(why) = end_with(parent) {
             return why;
         }
-        if let Some(grants) = sandbox
-            && let Err(why) = enter(&grants)
+        if let Some(grants) = &sandbox
+            && let Err(why) = enter(grants)
         {
             return format!("no sandbox: {why}");
         }
-        Command::new(program).arg0(name).args(args).exec().to_string()
+        let error = Command::new(program).arg0(name).args(args).exec();
+        if sandbox.is_some() && error.kind() == std::io::ErrorKind::PermissionDenied {
+            return format!("{error}; if it needs an interpreter or libraries, add their folders to `read` in `sandbox`");
+        }
+        error.to_string()
     }
 }
 

@@ -175,6 +175,11 @@ pub(crate) enum InstallWarning {
     McpNotNeeded { version: String },
     #[error("Open WebUI could not read {document}: is Toolsieve running, can Open WebUI reach it at this address, and is the key right?")]
     DocumentUnreadable { document: String },
+    #[error(
+        "Open WebUI could not read {document}: does the toolset exist, and may the key use tools in it? `toolsieve toolsets list` shows all \
+         toolsets"
+    )]
+    ToolsetUnreadable { document: String },
 }
 
 #[derive(Debug, Error)]
@@ -245,7 +250,7 @@ pub(crate) async fn install(options: &InstallOptions) -> Result<InstallReport, O
             is_read = Some(is_offered);
         }
         if !is_offered {
-            warnings.push(InstallWarning::DocumentUnreadable { document: format!("{}/openapi.json", wanted.url) });
+            warnings.push(InstallWarning::of_unreadable(&wanted, is_read));
         }
     }
     let to_all_tools = connections.iter().find(|connection| is_to_all_tools(connection));
@@ -632,6 +637,17 @@ impl InstallWarning {
             true if number < PLACEHOLDERS_SINCE => Some(Self::NoMessageInHeaders { version }),
             true if number >= REQUEST_HOOK_SINCE => Some(Self::McpNotNeeded { version }),
             _ => None,
+        }
+    }
+
+    /// The warning for a document that Open WebUI could not read. `is_all_read`: whether it could read the one with all tools, so that
+    /// the address and the key are right.
+    fn of_unreadable(wanted: &Wanted, is_all_read: Option<bool>) -> Self {
+        let document = format!("{}/openapi.json", wanted.url);
+        if wanted.id != CONNECTION_ID && is_all_read == Some(true) {
+            Self::ToolsetUnreadable { document }
+        } else {
+            Self::DocumentUnreadable { document }
         }
     }
 }

@@ -196,6 +196,21 @@ async fn a_server_does_not_start_without_the_sandbox_that_it_was_given() {
     assert_eq!(service.stop().code(), Some(0));
 }
 
+/// Regression test: "Permission denied" alone didn't say what to do.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_interpreter_outside_the_sandbox_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let bin = folder.path().join("bin");
+    fs::create_dir(&bin).unwrap();
+    let script = bin.join("script");
+    fs::write(&script, format!("#!{}\n", example("test-stdio-server").display())).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let servers = json!({"scripted": {"command": script, "sandbox": true}});
+    let mut service = Service::start(folder.path(), &servers, |_| {});
+    service.until_logged("if it needs an interpreter or libraries, add their folders to `read` in `sandbox`");
+    assert_eq!(service.stop().code(), Some(0));
+}
+
 fn is_running(process: u64) -> bool {
     fs::read_to_string(format!("/proc/{process}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }

@@ -28,6 +28,18 @@ fn the_filter_is_an_open_webui_plugin() {
     assert!(FILTER_SOURCE.contains(&format!("\ntitle: {FUNCTION_TITLE}\n")));
 }
 
+/// Regression test: for a toolset that doesn't exist, the warning blamed the address and the key.
+#[test]
+fn a_toolset_that_can_not_be_read_is_named_only_if_all_tools_can() {
+    let wanted = wanted(&InstallOptions { toolsets: vec!["code".to_owned()], ..options(None, None) }, URL);
+    let [all, toolset] = &wanted[..] else { panic!("{} connections", wanted.len()) };
+    let of = InstallWarning::of_unreadable;
+    let document = || format!("{URL}/toolsets/code/openapi.json");
+    assert_eq!(of(toolset, Some(true)), InstallWarning::ToolsetUnreadable { document: document() });
+    assert_eq!(of(toolset, Some(false)), InstallWarning::DocumentUnreadable { document: document() });
+    assert_eq!(of(all, Some(false)), InstallWarning::DocumentUnreadable { document: format!("{URL}/openapi.json") });
+}
+
 #[test]
 fn others_connections_stay_as_they_are_and_in_their_order() {
     let (once, change) = with_ours(vec![foreign()], &options(Some("k"), None), URL);

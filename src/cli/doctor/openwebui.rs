@@ -66,8 +66,12 @@ fn connection(state: &ConnectionState) -> Check {
         return problem(tool_id, "switched off", "enable it in Admin Settings, Integrations, or run `toolsieve openwebui install` again");
     }
     if state.is_read == Some(false) {
-        let remedy =
-            "start Toolsieve; if it runs, install again with an address that Open WebUI reaches (--toolsieve-url) and the right --key";
+        let remedy = if url.contains("/toolsets/") {
+            "start Toolsieve; if it runs, check with `toolsieve toolsets list` that the toolset exists, or install again with an address \
+             that Open WebUI reaches (--toolsieve-url) and the right --key"
+        } else {
+            "start Toolsieve; if it runs, install again with an address that Open WebUI reaches (--toolsieve-url) and the right --key"
+        };
         return problem(tool_id, format!("Open WebUI can't read Toolsieve's tools at {url}"), remedy);
     }
     if !state.is_known {
@@ -196,6 +200,9 @@ mod tests {
             let check = connection(&state);
             assert!(check.level == level && check.finding.contains(finding) && check.remedy.is_some(), "{check:?}");
         }
+        let url = "http://toolsieve:8000/toolsets/code".to_owned();
+        let check = connection(&ConnectionState { url, is_read: Some(false), ..connection_state() });
+        assert!(check.remedy.as_deref().is_some_and(|remedy| remedy.contains("that the toolset exists")), "{check:?}");
         let filters = [
             (FilterState { is_active: false, ..filter_state() }, Level::Problem, "switched off"),
             (FilterState { is_global: false, ..filter_state() }, Level::Problem, "not global"),

@@ -96,9 +96,13 @@ described! {
 }
 
 impl Problem {
-    /// Shortens long names of the request in the text, which are in backticks. A tool's own text stays as it is.
+    /// Shortens long names of the request in the text, which are in backticks, and ends a question without a full stop. A tool's own
+    /// text stays as it is.
     pub(crate) fn new(code: Code, detail: impl Into<String>) -> Self {
         let mut detail = detail.into();
+        if code.fault() == Fault::Caller && detail.ends_with("?.") {
+            detail.pop();
+        }
         if code.fault() == Fault::Caller && detail.len() > MAX_NAME {
             detail = with_short_names(&detail);
         }
@@ -225,5 +229,13 @@ mod tests {
         assert!(invalid.errors[0].pointer.len() < 1_000 && invalid.detail.len() < 2_000, "{}", invalid.detail);
         let text = format!("`{long}`");
         assert_eq!(Problem::from(ExecuteError::Tool(text.clone())).detail, text, "a tool's own text");
+    }
+
+    #[test]
+    fn a_question_ends_without_a_full_stop() {
+        let unknown = Problem::from(LoadError::Unknown("there is no toolset `tim`; did you mean `time`?".to_owned()));
+        assert_eq!(unknown.detail, "There is no toolset `tim`; did you mean `time`?");
+        let text = "why?.";
+        assert_eq!(Problem::from(ExecuteError::Tool(text.to_owned())).detail, text, "a tool's own text");
     }
 }

@@ -138,7 +138,7 @@ impl Codes {
         Self::of(&[code])
     }
 
-    /// The languages of a character other than Latin. `is_japanese`: the text has Kana.
+    /// The languages of a character other than Latin. `is_japanese`: the text has Kana, or the Chinese table has none of its words.
     fn of_script(character: char, is_japanese: bool) -> Option<Self> {
         Some(match character {
             '\u{0370}'..='\u{03FF}' | '\u{1F00}'..='\u{1FFF}' => Self::of(&[Code::El]),
@@ -184,6 +184,8 @@ pub(crate) fn for_each_gloss(text: &str, language: Option<Language>, mut emit: i
     }
     let text = clean(text);
     let is_japanese = text.chars().any(is_kana);
+    // Runs without spaces: whether one has a translation, and those that have none.
+    let (mut has_parts, mut unread) = (false, Vec::new());
     // The word before, and the two before that.
     let (mut word, mut before, mut phrase) = (String::new(), String::new(), String::new());
     for segment in segments(&text).take(WORDS_READ) {
@@ -211,19 +213,35 @@ pub(crate) fn for_each_gloss(text: &str, language: Option<Language>, mut emit: i
             }
             Segment::Unspaced(run) => {
                 word.clear();
-                let mut next = 0;
-                for (at, character) in run.char_indices().take(CHARACTERS_READ) {
-                    let Some(codes) = Codes::of_script(character, is_japanese).filter(|_| at >= next) else { continue };
-                    let lookup = Lookup { codes, is_sure: true };
-                    if let Some(length) = lookup.longest(&run[at..], true) {
-                        lookup.emit(&run[at..at + length], true, &mut emit);
-                        next = at + length;
-                    }
+                if parts(run, is_japanese, &mut emit) {
+                    has_parts = true;
+                } else {
+                    unread.push(run);
                 }
             }
             Segment::Compound(_) => {}
         }
     }
+    // Japanese can be written without kana. Of 3,233 Chinese messages, this finds something in 11.
+    if !has_parts && !is_japanese {
+        for run in unread {
+            parts(run, true, &mut emit);
+        }
+    }
+}
+
+/// Emits the translations of the parts of a run without spaces. Returns whether there are any.
+fn parts(run: &str, is_japanese: bool, emit: &mut impl FnMut(Gloss<'_>)) -> bool {
+    let mut next = 0;
+    for (at, character) in run.char_indices().take(CHARACTERS_READ) {
+        let Some(codes) = Codes::of_script(character, is_japanese).filter(|_| at >= next) else { continue };
+        let lookup = Lookup { codes, is_sure: true };
+        if let Some(length) = lookup.longest(&run[at..], true) {
+            lookup.emit(&run[at..at + length], true, emit);
+            next = at + length;
+        }
+    }
+    next > 0
 }
 
 /// Reads the tables, which happens at the first use otherwise.

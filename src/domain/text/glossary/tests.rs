@@ -94,6 +94,14 @@ fn function_words_are_no_words_of_tools() {
 }
 
 #[test]
+fn japanese_without_kana_is_read_unless_it_is_chinese() {
+    has("削除", &["delete"]);
+    has("天気予報", &["forecast"]);
+    has("API 会議予約", &["meeting", "booking"]);
+    assert_eq!(english("所有日历").iter().filter(|word| **word == "own").count(), 0, "the Chinese table has 日历");
+}
+
+#[test]
 fn words_of_arabic_dialects_become_english() {
     has("ابعتلي الفاتورة", &["send", "invoice"]);
     has("امسح الفايل من الفولدر", &["delete", "file", "folder"]);
