@@ -115,17 +115,22 @@ impl ConnectSettings {
             Some(Value::String(text)) => entry.replaced(&child(&path, name), text),
             Some(_) => entry.wrong_kind(&child(&path, name), "a text in quotes"),
         };
-        let client_id = text(entry, "client_id").filter(|id| !id.is_empty());
-        let client_secret = text(entry, "client_secret").filter(|secret| !secret.is_empty()).map(SecretString::from);
-        if client_secret.is_some() && client_id.is_none() {
+        let (client_id, client_secret) = (text(entry, "client_id"), text(entry, "client_secret"));
+        let (issuer, resource) = (text(entry, "issuer"), text(entry, "resource"));
+        // A value that can't be read is a problem of its own, and isn't missing as well.
+        let lacks = |name: &str, value: Option<&str>| value.map_or_else(|| keys.get(name).is_none_or(Value::is_null), str::is_empty);
+        let lacks_id = lacks("client_id", client_id.as_deref());
+        let lacks_secret = lacks("client_secret", client_secret.as_deref());
+        let lacks_issuer = issuer.is_none() && lacks("issuer", None);
+        let client_id = client_id.filter(|id| !id.is_empty());
+        let client_secret = client_secret.filter(|secret| !secret.is_empty()).map(SecretString::from);
+        if client_secret.is_some() && lacks_id {
             entry.problem(&path, "`client_secret` without `client_id`", "add the id of the same client");
         }
-        if token_for == TokenFor::Machine && client_secret.is_none() {
+        if token_for == TokenFor::Machine && lacks_secret {
             let remedy = "add `client_id` and `client_secret` of a client that may use client credentials";
             entry.problem(&path, "a machine needs a client with a secret", remedy);
         }
-        let issuer = text(entry, "issuer");
-        let resource = text(entry, "resource");
         for (name, value) in [("issuer", &issuer), ("resource", &resource)] {
             if value.as_ref().is_some_and(|value| Url::parse(value).is_err()) {
                 entry.problem(&child(&path, name), "not an address", "write it as https://host/path, exactly as its owner writes it");
@@ -143,23 +148,23 @@ impl ConnectSettings {
         server_url.set_fragment(None);
         let read =
             Self { token_for, server_url, client_id, client_secret, scopes, parameters, issuer, resource, private_addresses, exchange };
-        read.check_exchange(entry, &path);
+        read.check_exchange(entry, &path, lacks_id || lacks_secret, lacks_issuer);
         Some(read)
     }
 
-    /// Checks the settings that an exchange of tokens depends on.
-    fn check_exchange(&self, entry: &mut Entry<'_, '_>, path: &str) {
+    /// Checks the settings that an exchange of tokens depends on. A value that is given but can't be read isn't lacking.
+    fn check_exchange(&self, entry: &mut Entry<'_, '_>, path: &str, lacks_client: bool, lacks_issuer: bool) {
         if self.exchange.is_none() {
             return;
         }
         if self.token_for != TokenFor::User {
             entry.problem(&child(path, "for"), "conflicts with `exchange`, by which each user has a token", "remove one of the two");
         }
-        if self.client_id.is_none() || self.client_secret.is_none() {
+        if lacks_client {
             let remedy = "add `client_id` and `client_secret` of a client that may exchange tokens";
             entry.problem(path, "`exchange` needs a client with a secret", remedy);
         }
-        if self.issuer.is_none() {
+        if lacks_issuer {
             let remedy = "add the authorization server to which users' tokens are sent";
             entry.problem(path, "`exchange` needs `issuer`, so that no server can ask for users' tokens", remedy);
         }

@@ -233,13 +233,15 @@ fn tools_and_documents_are_shown_without_the_service() {
 fn the_doctor_names_what_is_wrong() {
     let folder = tempfile::tempdir().unwrap();
     let config = folder.path().join("mcp.json");
-    let examine = |servers: Value, flag: &str| {
+    let examine_with = |servers: Value, flag: &str, more: &[&str]| {
         fs::write(&config, json!({"mcpServers": servers}).to_string()).unwrap();
-        let data = folder.path().join("data");
-        let output = toolsieve().args(["doctor", "--json", "--port", "0", flag]).arg(&config).arg("--data-dir").arg(data).output().unwrap();
+        let (mut command, data) = (toolsieve(), folder.path().join("data"));
+        command.args(["doctor", "--json", "--port", "0", flag]).arg(&config).arg("--data-dir").arg(data).args(more);
+        let output = command.output().unwrap();
         let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", text(&output)));
         (output.status.code(), report)
     };
+    let examine = |servers: Value, flag: &str| examine_with(servers, flag, &[]);
     let (code, report) = examine(json!({"one": stdio(&[])}), "--config");
     assert_eq!((code, &report["fine"], report.get("mcpo")), (Some(0), &json!(true), None), "{report}");
     let (code, report) = examine(json!({"one": stdio(&[]), "gone": {"command": "no-such-command-here"}}), "--from-mcpo");
@@ -247,6 +249,11 @@ fn the_doctor_names_what_is_wrong() {
     let problems: Vec<&Value> = report["checks"].as_array().unwrap().iter().filter(|check| check["level"] == "problem").collect();
     assert!(!problems.is_empty() && problems.iter().all(|check| check["subject"] == "gone"), "{report}");
     assert_eq!((&report["mcpo"][0]["common"], &report["mcpo"][0]["only_mcpo"]), (&json!(23), &json!([])), "{report}");
+    // An mcpo that can't be reached is a problem, and not one without tools.
+    let (code, report) = examine_with(json!({"one": stdio(&[])}), "--from-mcpo", &["--mcpo-url", "http://127.0.0.1:1"]);
+    let compared = &report["mcpo"][0];
+    assert_eq!((code, &report["fine"], &compared["only_toolsieve"]), (Some(1), &json!(false), &json!([])), "{report}");
+    assert!(compared["error"].as_str().unwrap().contains("--mcpo-url"), "{report}");
     // What keeps the service from starting is in the report, and the other checks too.
     let data = folder.path().join("data");
     fs::create_dir_all(&data).unwrap();

@@ -43,7 +43,7 @@ pub(super) struct ServerComparison {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) error: Option<String>,
     #[serde(skip)]
-    error_is_ours: bool,
+    error_is_problem: bool,
     /// Number of tools that both documents contain.
     pub(super) common: usize,
     pub(super) only_mcpo: Vec<String>,
@@ -76,7 +76,7 @@ pub(super) struct Change {
 
 impl ServerComparison {
     pub(super) fn of(server: &ServerName, theirs: Result<Operations, String>, ours: Result<Operations, String>) -> Self {
-        let error_is_ours = ours.is_err();
+        let error_is_problem = ours.is_err();
         let error = ours.as_ref().err().or(theirs.as_ref().err()).cloned();
         let (theirs, ours) = (theirs.unwrap_or_default(), ours.unwrap_or_default());
         let only = |one: &Operations, other: &Operations| one.keys().filter(|path| !other.contains_key(*path)).cloned().collect();
@@ -85,7 +85,7 @@ impl ServerComparison {
         Self {
             server: server.to_string(),
             error,
-            error_is_ours,
+            error_is_problem,
             common: common.len(),
             only_mcpo: only(&theirs, &ours),
             only_toolsieve: only(&ours, &theirs),
@@ -93,10 +93,23 @@ impl ServerComparison {
         }
     }
 
-    /// Whether our document lacks or renames something that mcpo publishes. Ignores servers for which mcpo publishes
-    /// nothing.
+    /// A comparison for which mcpo's document couldn't be fetched. Nothing is known about its tools.
+    pub(super) fn unread(server: &ServerName, error: String) -> Self {
+        Self {
+            server: server.to_string(),
+            error: Some(error),
+            error_is_problem: true,
+            common: 0,
+            only_mcpo: Vec::new(),
+            only_toolsieve: Vec::new(),
+            changed: Vec::new(),
+        }
+    }
+
+    /// Whether our document lacks or renames something that mcpo publishes, or couldn't be compared. Ignores servers for which mcpo
+    /// publishes nothing.
     pub(super) fn is_problem(&self) -> bool {
-        self.error_is_ours || !self.only_mcpo.is_empty() || self.changed.iter().any(ToolComparison::is_problem)
+        self.error_is_problem || !self.only_mcpo.is_empty() || self.changed.iter().any(ToolComparison::is_problem)
     }
 }
 
@@ -227,6 +240,8 @@ mod tests {
     fn a_server_that_only_one_side_publishes() {
         let some = || operations(&[("/t", "i", json!({}))]);
         assert!(!ServerComparison::of(&"s".into(), Err("mcpo fails".into()), some()).is_problem());
+        let unread = ServerComparison::unread(&"s".into(), "mcpo can't be reached".into());
+        assert!(unread.is_problem() && unread.only_toolsieve.is_empty(), "nothing is known about mcpo's tools");
         let ours_down = ServerComparison::of(&"s".into(), some(), Err("down".into()));
         assert!(ours_down.is_problem() && ours_down.error.as_deref() == Some("down"));
     }

@@ -47,16 +47,20 @@ pub(super) async fn fetched(url: &str, server: &ServerName, key: Option<&SecretS
     if let Some(key) = key {
         request = request.bearer_auth(key.expose_secret());
     }
-    let response = request.send().await.map_err(|error| format!("{address} can't be read: {}", error.without_url()))?;
+    let response = request.send().await.map_err(|_| format!("{address} can't be reached; start mcpo, or correct --mcpo-url"))?;
     let status = response.status();
     if !status.is_success() {
-        let hint = if matches!(status.as_u16(), 401 | 403) { "; set mcpo's key with --mcpo-key" } else { "" };
+        let hint = match status.as_u16() {
+            401 | 403 => "; set mcpo's key with --mcpo-key",
+            404 => "; correct --mcpo-url, or restart mcpo with this file",
+            _ => "",
+        };
         return Err(format!("{address} returned HTTP {status}{hint}"));
     }
     let text = response.bytes().await.map_err(|error| error.without_url().to_string())?;
-    let document: Value = serde_json::from_slice(&text).map_err(|_| format!("{address} is not an OpenAPI document"))?;
+    let document: Value = serde_json::from_slice(&text).map_err(|_| format!("{address} is not an OpenAPI document; correct --mcpo-url"))?;
     if !document.get("paths").is_some_and(Value::is_object) {
-        return Err(format!("{address} is not an OpenAPI document"));
+        return Err(format!("{address} is not an OpenAPI document; correct --mcpo-url"));
     }
     Ok(operations(&document))
 }

@@ -199,7 +199,13 @@ impl Doctor {
         for server in &settings.live.servers {
             let ours = documents::ours(&publish, &server.name);
             let theirs = match &self.mcpo_url {
-                Some(url) => documents::fetched(url, &server.name, self.mcpo_key.as_ref()).await,
+                Some(url) => match documents::fetched(url, &server.name, self.mcpo_key.as_ref()).await {
+                    Ok(operations) => Ok(operations),
+                    Err(error) => {
+                        report.mcpo.push(ServerComparison::unread(&server.name, error));
+                        continue;
+                    }
+                },
                 None => catalog
                     .server(server.name.as_str())
                     .ok_or_else(|| "the server does not respond, so mcpo would publish none of its tools".to_owned())

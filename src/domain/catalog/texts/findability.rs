@@ -177,7 +177,7 @@ fn proposal(tool: &ToolText<'_>, is_repeated: bool) -> String {
         .take(PARAMETERS)
         .map(|(name, description)| {
             let summary = summary(description).trim_end_matches('.');
-            let summary: String = summary.chars().take(PARAMETER_CHARACTERS).collect();
+            let summary = whole_words(summary, PARAMETER_CHARACTERS);
             let name = words(name).join(" ");
             if summary.is_empty() { name } else { format!("{name} ({summary})") }
         })
@@ -193,9 +193,17 @@ fn proposal(tool: &ToolText<'_>, is_repeated: bool) -> String {
     text
 }
 
+/// The first words of a text that have at most `most` characters. A text without spaces is cut between characters.
+fn whole_words(text: &str, most: usize) -> &str {
+    let Some((end, next)) = text.char_indices().nth(most) else { return text };
+    let cut = &text[..end];
+    let words = if next.is_whitespace() { Some(cut) } else { cut.rfind(char::is_whitespace).map(|at| &cut[..at]) };
+    words.map_or(cut, |words| words.trim_end_matches(|character: char| character.is_whitespace() || character == ','))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{HardToFind, Siblings, Weakness, is_verb};
+    use super::{HardToFind, Siblings, Weakness, is_verb, whole_words};
     use crate::domain::catalog::texts::ToolText;
     use crate::domain::text::analysis::Analyzer;
 
@@ -241,6 +249,13 @@ mod tests {
             of(&text("list_all", Box::leak("Lists all of it. ".repeat(200).into_boxed_str())), &[]).unwrap().reasons,
             [Weakness::Long]
         );
+    }
+
+    #[test]
+    fn long_texts_of_parameters_end_with_a_word() {
+        let texts =
+            [("local or all branches", 99), ("local or all branches", 15), ("local, remote or", 8), ("one two", 3), ("東京の現在時刻", 3)];
+        assert_eq!(texts.map(|(text, most)| whole_words(text, most)), ["local or all branches", "local or all", "local", "one", "東京の"]);
     }
 
     #[test]
