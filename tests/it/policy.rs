@@ -173,7 +173,7 @@ async fn a_check_says_who_may_and_which_rule_decides() {
     );
     // Regression: the groups that Open WebUI sends were missing, because only rules name them.
     let draft = json!({"rules": [{"effect": "allow", "groups": ["admins", "x-*"]}, {"effect": "block", "tools": ["echo"]}]});
-    let who = check(json!({"tool": "one/echo", "draft": draft})).await;
+    let who = check(json!({"tool": "one/echo", "policy": draft})).await;
     let of_groups: Vec<_> = who[4..].iter().map(|decision| (&decision["principal"], &decision["effect"])).collect();
     assert_eq!(of_groups, [(&json!("a user of no group"), &json!("block")), (&json!("a user of admins"), &json!("allow"))]);
     let anna = check(json!({"tool": "one__echo", "principal": "user:anna@example.org"})).await;
