@@ -95,15 +95,7 @@ impl ServerComparison {
 
     /// A comparison for which mcpo's document couldn't be fetched. Nothing is known about its tools.
     pub(super) fn unread(server: &ServerName, error: String) -> Self {
-        Self {
-            server: server.to_string(),
-            error: Some(error),
-            error_is_problem: true,
-            common: 0,
-            only_mcpo: Vec::new(),
-            only_toolsieve: Vec::new(),
-            changed: Vec::new(),
-        }
+        Self { error_is_problem: true, ..Self::of(server, Err(error), Ok(Operations::new())) }
     }
 
     /// Whether our document lacks or renames something that mcpo publishes, or couldn't be compared. Ignores servers for which mcpo

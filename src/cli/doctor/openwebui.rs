@@ -66,13 +66,13 @@ fn connection(state: &ConnectionState) -> Check {
         return problem(tool_id, "switched off", "enable it in Admin Settings, Integrations, or run `toolsieve openwebui install` again");
     }
     if state.is_read == Some(false) {
-        let remedy = if url.contains("/toolsets/") {
-            "start Toolsieve; if it runs, check with `toolsieve toolsets list` that the toolset exists, or install again with an address \
-             that Open WebUI reaches (--toolsieve-url) and the right --key"
-        } else {
-            "start Toolsieve; if it runs, install again with an address that Open WebUI reaches (--toolsieve-url) and the right --key"
-        };
-        return problem(tool_id, format!("Open WebUI can't read Toolsieve's tools at {url}"), remedy);
+        let is_toolset = url.contains("/toolsets/");
+        let of_toolset = if is_toolset { "check with `toolsieve toolsets list` that the toolset exists, or " } else { "" };
+        let remedy = format!(
+            "start Toolsieve; if it runs, {of_toolset}install again with an address that Open WebUI reaches (--toolsieve-url) and the \
+             right --key"
+        );
+        return problem(tool_id, format!("Open WebUI can't read Toolsieve's tools at {url}"), &remedy);
     }
     if !state.is_known {
         return problem(tool_id, "the filter doesn't know it, so its tools are not narrowed", INSTALL_AGAIN);

@@ -41,22 +41,23 @@ impl<'a> Visit<'a> {
         Ok(self.state.connections.session(cookie).await?.map(|session| (cookie.to_owned(), session)))
     }
 
-    /// The session of the request's cookie, and the token of its forms. Otherwise, the page that says what is missing.
-    pub(super) async fn entered(&self) -> Result<(ConnectVisit, SecretString), HttpResponse> {
+    /// The cookie and its session. Otherwise, the page that says what is missing.
+    async fn known(&self) -> Result<(String, ConnectVisit), HttpResponse> {
         match self.session().await {
-            Ok(Some((cookie, session))) => Ok((session, COOKIE.form_token(&cookie))),
-            Ok(None) => Err(self.no_session()),
+            Ok(found) => found.ok_or_else(|| self.no_session()),
             Err(problem) => Err(self.failed(&problem)),
         }
     }
 
+    /// The session of the request's cookie, and the token of its forms. Otherwise, the page that says what is missing.
+    pub(super) async fn entered(&self) -> Result<(ConnectVisit, SecretString), HttpResponse> {
+        let (cookie, session) = self.known().await?;
+        Ok((session, COOKIE.form_token(&cookie)))
+    }
+
     /// The session and the fields of a form. Forms of other sites lack the session's own token.
     pub(super) async fn posted(&self, body: &Body) -> Result<(ConnectVisit, Fields), HttpResponse> {
-        let (cookie, session) = match self.session().await {
-            Ok(Some(found)) => found,
-            Ok(None) => return Err(self.no_session()),
-            Err(problem) => return Err(self.failed(&problem)),
-        };
+        let (cookie, session) = self.known().await?;
         let given = Fields::of(&body.0);
         if !COOKIE.allows(&cookie, given.text("csrf")) {
             let pages = self.pages();

@@ -14,7 +14,7 @@ use crate::domain::access::policy::{Policy, contradictions, warnings};
 use crate::domain::access::principal::{GroupTable, Principal, User};
 use crate::domain::access::rule::{Effect, PlacedRule, Rule, RulePlace, RuleProblem, RuleSource, is_plain};
 use crate::domain::catalog::hidden_text::visible;
-use crate::domain::catalog::tool::Tool;
+use crate::domain::catalog::tool::{OperationId, Tool, ToolId};
 use crate::service::access::keys::Keys;
 use crate::service::catalog::current::CurrentCatalog;
 use crate::service::ports::{PolicyStore, StoreError};
@@ -258,7 +258,8 @@ impl Policies {
                 let known = |tool: &&Arc<Tool>| tool.operation_id.as_str() == name || tool.id.to_string() == *name;
                 let found: Vec<&Arc<Tool>> = catalog.tools().iter().filter(known).collect();
                 if found.is_empty() {
-                    let is_former = self.current.is_former(name) || self.current.is_former(&name.replacen('/', "__", 1));
+                    let published = name.split_once('/').map(|(server, tool)| OperationId::of(&ToolId::new(server, tool)));
+                    let is_former = self.current.is_former(published.as_ref().map_or(name, OperationId::as_str));
                     return Err(if is_former { CheckError::FormerTool(name.clone()) } else { CheckError::UnknownTool(name.clone()) });
                 }
                 found

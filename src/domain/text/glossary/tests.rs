@@ -98,7 +98,7 @@ fn japanese_without_kana_is_read_unless_it_is_chinese() {
     has("削除", &["delete"]);
     has("天気予報", &["forecast"]);
     has("API 会議予約", &["meeting", "booking"]);
-    assert_eq!(english("所有日历").iter().filter(|word| **word == "own").count(), 0, "the Chinese table has 日历");
+    assert!(!english("所有日历").contains("own"), "the Chinese table has 日历");
 }
 
 #[test]
