@@ -54,6 +54,8 @@ async fn prompts_and_resources_say_whose_they_are() {
     let content = |number: usize| &referred["messages"][number]["content"];
     assert_eq!((&content(0)["uri"], &content(1)["resource"]["uri"]), (&json!(two[0]), &json!(two[1])), "{referred}");
     assert_eq!(content(2)["uri"], "https://example.org/a");
+    // Regression: content of an unknown type made the whole prompt fail, and unknown members were lost.
+    assert_eq!((content(3), &referred["odd"], &read["odd"]), (&json!({"type": "hologram", "depth": 3}), &json!([1]), &json!([1])));
     let linked = result(&client, "tools/call", json!({"name": "one__link", "arguments": {}})).await;
     assert_eq!(of(&linked["content"], "uri"), ["toolsieve://one/test://note", "https://example.org/a"]);
     let reference = json!({"ref": {"type": "ref/prompt", "name": "one__greet"}, "argument": {"name": "who", "value": "A"}});

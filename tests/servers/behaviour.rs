@@ -225,7 +225,8 @@ impl Behaviour {
                     message(json!({"type": "resource_link", "uri": "test://note", "name": "A note"})),
                     message(json!({"type": "resource", "resource": {"uri": "test://other", "text": "x"}})),
                     message(json!({"type": "resource_link", "uri": "https://example.org/a", "name": "A page"})),
-                ]})
+                    message(json!({"type": "hologram", "depth": 3})),
+                ], "odd": [1]})
             }
             "resources/list" if params["cursor"].is_null() => {
                 json!({"resources": [{"uri": "test://note", "name": "A note", "mimeType": "text/plain"}], "nextCursor": "2"})
@@ -249,7 +250,7 @@ impl Behaviour {
             }
             "resources/templates/list" => json!({"resourceTemplates": [{"uriTemplate": "test://{id}/data", "name": "Data"}]}),
             "resources/read" if uri.starts_with("test://") && uri != "test://gone" => {
-                json!({"contents": [{"uri": uri, "text": format!("what is in {uri}")}]})
+                json!({"contents": [{"uri": uri, "text": format!("what is in {uri}")}], "odd": [1]})
             }
             "resources/read" | "resources/subscribe" => {
                 refuse(client, id, -32002, "no such resource");

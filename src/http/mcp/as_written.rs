@@ -1,5 +1,6 @@
-//! Sends results to MCP clients unchanged. The MCP SDK's types would round numbers and drop unknown members. So the SDK
-//! gets a small placeholder, which is replaced by the result before the response is sent.
+//! Sends results of tools, prompts and resources to MCP clients unchanged. The MCP SDK's types would round numbers, drop
+//! unknown members and reject unknown content. So the SDK gets a small placeholder, which is replaced by the result before
+//! the response is sent.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,7 +8,7 @@ use actix_web::web::Bytes;
 use http_body::Body;
 use http_body_util::BodyExt as _;
 use http_body_util::combinators::MapFrame;
-use rmcp::model::{CallToolResult, InputRequiredResult};
+use rmcp::model::{CallToolResult, GetPromptResult, InputRequiredResult, ReadResourceResult};
 use serde_json::value::RawValue;
 
 use crate::domain::execution::outcome;
@@ -15,6 +16,9 @@ use crate::domain::text::json;
 
 const PLACEHOLDER: &str = "toolsieve";
 const RESULT_TYPE: &str = "resultType";
+/// What results for clients with protocol 2026-07-28 or newer contain. The SDK adds what is missing to its own results.
+const NEWER: [&str; 3] = [RESULT_TYPE, "ttlMs", "cacheScope"];
+const STRUCTURED: &str = "structuredContent";
 
 /// The result of one request, as its original JSON text.
 #[derive(Clone, Default)]
@@ -29,6 +33,16 @@ impl AsWritten {
     /// Stores a call's result and returns its placeholder. Returns `None` if the result is invalid JSON.
     pub(super) fn result(&self, result: String) -> Option<CallToolResult> {
         self.put(result).then(|| CallToolResult::success(Vec::new()))
+    }
+
+    /// Stores a prompt's result and returns its placeholder. Returns `None` if the result is invalid JSON.
+    pub(super) fn prompt(&self, result: String) -> Option<GetPromptResult> {
+        self.put(result).then(GetPromptResult::default)
+    }
+
+    /// Stores a resource's result and returns its placeholder. Returns `None` if the result is invalid JSON.
+    pub(super) fn resource(&self, result: String) -> Option<ReadResourceResult> {
+        self.put(result).then(|| ReadResourceResult::new(Vec::new()))
     }
 
     fn put(&self, result: String) -> bool {
@@ -70,21 +84,33 @@ type Replace<B> = Box<dyn FnMut(http_body::Frame<Bytes>) -> http_body::Frame<<B 
 fn in_message(message: &str, written: &RawValue) -> Option<String> {
     let mut members = json::members(message)?;
     let result = members.get_mut("result")?;
-    let stated = json::members(result.get())?.get(RESULT_TYPE).copied();
+    let placed = json::members(result.get())?;
+    let as_text: Box<RawValue>;
     let mut own = json::members(written.get())?;
+    let mut is_changed = false;
+    for name in NEWER {
+        if let (Some(value), false) = (placed.get(name), own.contains_key(name)) {
+            own.insert(name.into(), *value);
+            is_changed = true;
+        }
+    }
     // Only clients with protocol 2026-07-28 or newer get `resultType`. The SDK's own message shows which version the
     // client has.
-    let typed = match (stated, own.contains_key(RESULT_TYPE)) {
-        (Some(stated), false) => {
-            own.insert(RESULT_TYPE.into(), stated);
-            Some(serde_json::value::to_raw_value(&own).ok()?)
+    if !placed.contains_key(RESULT_TYPE) {
+        is_changed |= own.shift_remove(RESULT_TYPE).is_some();
+        // Earlier clients reject the whole result if the structured content is no object (MCP specification 2025-11-25).
+        if own.get(STRUCTURED).is_some_and(|structured| !structured.get().starts_with('{')) {
+            let structured = own.shift_remove(STRUCTURED)?;
+            let content = own.get("content").and_then(|content| json::items(content.get()));
+            if structured.get() != "null" && content.is_none_or(|items| items.is_empty()) {
+                let text = format!("[{{\"type\":\"text\",\"text\":{}}}]", json::quoted(structured.get()));
+                as_text = RawValue::from_string(text).ok()?;
+                own.insert("content".into(), &as_text);
+            }
+            is_changed = true;
         }
-        (None, true) => {
-            own.shift_remove(RESULT_TYPE);
-            Some(serde_json::value::to_raw_value(&own).ok()?)
-        }
-        _ => None,
-    };
+    }
+    let typed = if is_changed { Some(serde_json::value::to_raw_value(&own).ok()?) } else { None };
     *result = typed.as_deref().unwrap_or(written);
     serde_json::to_string(&members).ok()
 }
@@ -132,5 +158,46 @@ mod tests {
         assert!(replaced(CALLED, plain).ends_with("\"n\":12345678901234567890123,\"resultType\":\"complete\"}}"));
         assert!(replaced(&older, typed).ends_with("\"result\":{\"n\":1e2}}"));
         assert!(AsWritten::default().result("no JSON".to_owned()).is_none());
+    }
+
+    /// Regression: the SDKs of earlier protocol versions rejected the whole result.
+    #[test]
+    fn earlier_clients_get_structured_content_only_as_an_object() {
+        let replaced = |message: &str, written: &str| {
+            let result = AsWritten::default();
+            assert!(result.result(written.to_owned()).is_some());
+            String::from_utf8(result.replaced(Bytes::from(message.to_owned())).to_vec()).unwrap()
+        };
+        let older = CALLED.replace("\"resultType\":\"complete\",", "");
+        let text = r#"[{"type":"text","text":"[1.50]"}]"#;
+        for (written, expected) in [
+            (r#"{"content":[7],"structuredContent":[1.50]}"#.to_owned(), r#"{"content":[7]}"#.to_owned()),
+            (r#"{"content":[],"structuredContent":[1.50]}"#.to_owned(), format!("{{\"content\":{text}}}")),
+            (r#"{"structuredContent":[1.50],"n":1e2}"#.to_owned(), format!("{{\"n\":1e2,\"content\":{text}}}")),
+            (r#"{"content":[],"structuredContent":null}"#.to_owned(), r#"{"content":[]}"#.to_owned()),
+        ] {
+            assert!(replaced(&older, &written).ends_with(&format!("\"result\":{expected}}}")), "{}", replaced(&older, &written));
+            assert!(replaced(CALLED, &written).contains("structuredContent"));
+        }
+        let object = r#"{"content":[],"structuredContent":{"n":1.50}}"#;
+        assert!(replaced(&older, object).ends_with(&format!("\"result\":{object}}}")));
+    }
+
+    #[test]
+    fn a_resource_has_what_the_newer_protocol_requires() {
+        let replaced = |message: &str, written: &str| {
+            let result = AsWritten::default();
+            assert!(result.resource(written.to_owned()).is_some());
+            String::from_utf8(result.replaced(Bytes::from(message.to_owned())).to_vec()).unwrap()
+        };
+        let newer = r#"{"id":1,"result":{"resultType":"complete","ttlMs":0,"cacheScope":"private","contents":[]}}"#;
+        let plain = r#"{"contents":[{"odd":1.50}]}"#;
+        assert_eq!(
+            replaced(newer, plain),
+            r#"{"id":1,"result":{"contents":[{"odd":1.50}],"resultType":"complete","ttlMs":0,"cacheScope":"private"}}"#
+        );
+        let own = r#"{"ttlMs":5,"contents":[],"cacheScope":"public","resultType":"complete"}"#;
+        assert_eq!(replaced(newer, own), format!("{{\"id\":1,\"result\":{own}}}"));
+        assert_eq!(replaced(r#"{"id":1,"result":{"contents":[]}}"#, plain), format!("{{\"id\":1,\"result\":{plain}}}"));
     }
 }

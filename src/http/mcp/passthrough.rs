@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use rmcp::model::{
-    CacheScope, CompleteRequestParams, CompleteResult, ErrorCode, ErrorData, GetPromptRequestParams, GetPromptResponse, GetPromptResult,
-    ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ReadResourceRequestParams, ReadResourceResponse,
-    ReadResourceResult, Reference, ResultType, ServerCapabilities,
+    CacheScope, CompleteRequestParams, CompleteResult, ErrorCode, ErrorData, GetPromptRequestParams, GetPromptResponse, ListPromptsResult,
+    ListResourceTemplatesResult, ListResourcesResult, ReadResourceRequestParams, ReadResourceResponse, Reference, ResultType,
+    ServerCapabilities,
 };
 use rmcp::service::{RequestContext, RoleServer};
 use serde::Serialize;
@@ -23,6 +23,7 @@ use super::rounds;
 use super::server::{Handler, LIST_TTL_MS};
 use crate::domain::catalog::hidden_text;
 use crate::domain::catalog::tool::ServerName;
+use crate::domain::text::json::{self, Edit};
 use crate::http::problem::Problem;
 use crate::service::caller::CallOptions;
 use crate::service::mcp::passthrough::{PassError, PassthroughCaller, member_of_name};
@@ -106,13 +107,10 @@ impl Handler {
         if let Some(question) = self.written.question(result.get()) {
             return Ok(question.into());
         }
-        let mut result: Value = read(&result)?;
-        if self.server.is_none() {
-            prefix_links(&server, &mut result);
-        }
-        let mut result: GetPromptResult = serde_json::from_value(result).map_err(|_| unreadable())?;
-        result.result_type = Some(ResultType::COMPLETE);
-        Ok(result.into())
+        let messages = listed(result.get(), "messages").ok_or_else(unreadable)?;
+        let uris = if self.server.is_none() { uris_in_prompt(&messages) } else { Vec::new() };
+        let result = with_server(&server, result.get(), &uris);
+        Ok(self.written.prompt(result).ok_or_else(unreadable)?.into())
     }
 
     pub(super) async fn resource(
@@ -140,17 +138,10 @@ impl Handler {
         if let Some(question) = self.written.question(result.get()) {
             return Ok(question.into());
         }
-        let mut result: Value = serde_json::from_str(result.get()).map_err(|_| unreadable())?;
-        if self.server.is_none() {
-            for content in result.get_mut("contents").and_then(Value::as_array_mut).into_iter().flatten() {
-                if let Some(uri) = content.get("uri").and_then(Value::as_str) {
-                    content["uri"] = prefixed_uri(&server, uri).into();
-                }
-            }
-        }
-        let mut result: ReadResourceResult = serde_json::from_value(result).map_err(|_| unreadable())?;
-        result.result_type = Some(ResultType::COMPLETE);
-        Ok(result.into())
+        let contents = listed(result.get(), "contents").ok_or_else(unreadable)?;
+        let uris = if self.server.is_none() { uris_in_resource(&contents) } else { Vec::new() };
+        let result = with_server(&server, result.get(), &uris);
+        Ok(self.written.resource(result).ok_or_else(unreadable)?.into())
     }
 
     pub(super) async fn completion(&self, mut request: CompleteRequestParams) -> Result<CompleteResult, ErrorData> {
@@ -246,20 +237,40 @@ fn server_that_lists<'a>(uri: &str, lists: &'a [(ServerName, Arc<Vec<Value>>)]) 
     }
 }
 
-/// Adds the server's name to the resource URIs in the messages of a prompt, for addresses that serve many servers.
-fn prefix_links(server: &ServerName, prompt: &mut Value) {
-    for message in prompt.get_mut("messages").and_then(Value::as_array_mut).into_iter().flatten() {
-        let Some(content) = message.get_mut("content") else { continue };
-        let linked = match content.get("type").and_then(Value::as_str) {
-            Some("resource_link") => Some(content),
-            Some("resource") => content.get_mut("resource"),
-            _ => None,
+/// The items of a result's list.
+fn listed<'a>(result: &'a str, name: &str) -> Option<Vec<&'a RawValue>> {
+    json::items(json::member(result, name)?.get())
+}
+
+/// The resource URIs in the messages of a prompt, with their JSON pointers.
+fn uris_in_prompt(messages: &[&RawValue]) -> Vec<(String, String)> {
+    let linked = messages.iter().enumerate().filter_map(|(number, message)| {
+        let content = json::member(message.get(), "content")?;
+        let (holder, pointer) = match &*text_member(content, "type")? {
+            "resource_link" => (content, format!("/messages/{number}/content/uri")),
+            "resource" => (json::member(content.get(), "resource")?, format!("/messages/{number}/content/resource/uri")),
+            _ => return None,
         };
-        let Some(uri) = linked.and_then(|linked| linked.get_mut("uri")) else { continue };
-        if let Some(own) = uri.as_str().filter(|own| !is_public(own)) {
-            *uri = prefixed_uri(server, own).into();
-        }
-    }
+        Some((pointer, text_member(holder, "uri")?))
+    });
+    linked.filter(|(_, uri)| !is_public(uri)).collect()
+}
+
+/// The URIs in the contents of a resource, with their JSON pointers.
+fn uris_in_resource(contents: &[&RawValue]) -> Vec<(String, String)> {
+    let uris = contents.iter().enumerate().filter_map(|(number, content)| Some((number, text_member(content, "uri")?)));
+    uris.map(|(number, uri)| (format!("/contents/{number}/uri"), uri)).collect()
+}
+
+fn text_member(value: &RawValue, name: &str) -> Option<String> {
+    json::text(json::member(value.get(), name)?.get())
+}
+
+/// The result with the server's name in these URIs, for addresses that serve many servers.
+fn with_server(server: &ServerName, result: &str, uris: &[(String, String)]) -> String {
+    let prefixed = |uri: &str| Edit::Replace(json::quoted(&prefixed_uri(server, uri)));
+    let edits: Vec<(&str, Edit)> = uris.iter().map(|(pointer, uri)| (pointer.as_str(), prefixed(uri))).collect();
+    json::edit_all(result, edits.iter().map(|(pointer, edit)| (*pointer, edit))).unwrap_or_else(|| result.to_owned())
 }
 
 /// Whether clients can read the resource without the service.
@@ -321,19 +332,31 @@ mod tests {
 
     use serde_json::json;
 
-    use super::{prefix_links, prefixed_uri, server_of_uri, server_that_lists};
+    use super::{listed, prefixed_uri, server_of_uri, server_that_lists, uris_in_prompt, uris_in_resource, with_server};
     use crate::domain::catalog::tool::ServerName;
 
     #[test]
     fn what_a_prompt_refers_to_says_whose_it_is() {
-        let link = |uri: &str| json!({"role": "user", "content": {"type": "resource_link", "uri": uri, "name": "x"}});
-        let embedded = |uri: &str| json!({"role": "user", "content": {"type": "resource", "resource": {"uri": uri, "text": "x"}}});
-        let text = json!({"role": "user", "content": {"type": "text", "text": "x", "uri": "doc://a"}});
-        let broken = json!({"role": "user", "content": [7]});
-        let mut prompt = json!({"messages": [link("doc://a"), embedded("doc://b"), link("https://example.org/a"), text, broken]});
-        prefix_links(&ServerName::from("one"), &mut prompt);
-        let expected = [link("toolsieve://one/doc://a"), embedded("toolsieve://one/doc://b"), link("https://example.org/a"), text, broken];
-        assert_eq!(prompt["messages"], json!(expected));
+        let link = |uri: &str| format!(r#"{{"role":"user","content":{{"uri":"{uri}", "type":"resource_link","odd":1.50}}}}"#);
+        let embedded = |uri: &str| format!(r#"{{"content":{{"type":"resource","resource":{{"text":"x","uri":"{uri}"}}}}}}"#);
+        let others = r#"{"content":{"type":"text","uri":"doc://a"}},{"content":[7]},{"content":{"type":"hologram","uri":"doc://a"}},7"#;
+        let prompt = |one: &str, two: &str| {
+            format!(r#"{{"messages": [{},{},{},{others}],"n":1e2}}"#, link(one), embedded(two), link("https://example.org/a"))
+        };
+        let own = prompt("doc://a", "doc://b");
+        let uris = uris_in_prompt(&listed(&own, "messages").unwrap());
+        let expected = prompt("toolsieve://one/doc://a", "toolsieve://one/doc://b");
+        assert_eq!(with_server(&ServerName::from("one"), &own, &uris), expected);
+        assert!(listed(r#"{"messages":7}"#, "messages").is_none() && listed("{}", "messages").is_none());
+    }
+
+    #[test]
+    fn what_a_resource_contains_says_whose_it_is() {
+        let resource = |one: &str, two: &str| format!(r#"{{"contents":[{{"uri":"{one}","odd":1.50}},7,{{"uri":"{two}"}}]}}"#);
+        let own = resource("doc://a", "https://example.org/a");
+        let uris = uris_in_resource(&listed(&own, "contents").unwrap());
+        let expected = resource("toolsieve://one/doc://a", "toolsieve://one/https://example.org/a");
+        assert_eq!(with_server(&ServerName::from("one"), &own, &uris), expected);
     }
 
     #[test]

@@ -10,8 +10,8 @@ use rmcp::model::{
     CacheScope, CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestParams, CompleteResult, ContentBlock,
     CustomRequest, CustomResult, ErrorCode, ErrorData, GetPromptRequestParams, GetPromptResponse, Implementation, JsonObject,
     ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult, PaginatedRequestParams,
-    ProgressNotificationParam, ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig, SetLevelRequestMethod,
-    SubscriptionFilter, Tool as McpTool,
+    ProgressNotificationParam, ReadResourceRequestParams, ReadResourceResponse, ServerCapabilities, ServerConfig, SubscriptionFilter,
+    Tool as McpTool,
 };
 use rmcp::service::{RequestContext, RoleServer, SubscriptionContext};
 use serde_json::value::RawValue;
@@ -256,7 +256,9 @@ impl ServerHandler for Handler {
 
     #[expect(deprecated, reason = "clients of the older era ask for notes")]
     async fn set_level(&self, request: rmcp::model::SetLevelRequestParams, _: RequestContext<RoleServer>) -> Result<(), ErrorData> {
-        let Some(session) = &self.session else { return Err(ErrorData::method_not_found::<SetLevelRequestMethod>()) };
+        let Some(session) = &self.session else {
+            return Err(no_method("logging/setLevel. Log messages belong to a session: send the header Mcp-Session-Id."));
+        };
         let level = serde_json::to_value(request.level).unwrap_or_default();
         session.want_notes(level.as_str().unwrap_or_default());
         Ok(())
@@ -296,7 +298,7 @@ impl ServerHandler for Handler {
             // The SDK treats malformed requests of known methods as custom requests.
             method => {
                 let known = unreadable::of(method, !has_sessions(&self.caller.headers));
-                return Err(known.unwrap_or_else(|| ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method.to_owned(), None)));
+                return Err(known.unwrap_or_else(|| no_method(method)));
             }
         };
         if names.is_empty() || names.len() > MAX_DESCRIBED {
@@ -604,6 +606,10 @@ fn unknown(name: &str, did_you_mean: Option<String>) -> ErrorData {
         let _ = write!(words, ". Did you mean {meant}?");
     }
     ErrorData::invalid_params(words, None)
+}
+
+fn no_method(method: &str) -> ErrorData {
+    ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("Method not found: {method}"), None)
 }
 
 fn did_you_mean(error: ExecuteError) -> Option<String> {
