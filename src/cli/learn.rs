@@ -23,7 +23,7 @@ pub(super) enum Learn {
 
 #[derive(Args)]
 pub(super) struct Show {
-    /// Public name of a tool, such as `git__git_log`
+    /// Public name of a tool, such as `git__git_log`, or SERVER/TOOL for a tool that no longer exists
     #[arg(long, value_name = "NAME", conflicts_with_all = ["message", "principal"])]
     tool: Option<String>,
     /// Text of a message

@@ -185,8 +185,11 @@ async fn what_was_learned_is_shown_kept_and_forgotten() {
         let (status, problem) = administer(&service, Method::DELETE, &format!("/v1/admin/learning{wrong}"), &json!({})).await;
         assert_eq!(status, StatusCode::UNPROCESSABLE_ENTITY, "{wrong}: {problem}");
     }
-    let (status, _) = administer(&service, Method::DELETE, "/v1/admin/learning?tool=no_such", &json!({})).await;
-    assert_eq!(status, StatusCode::NOT_FOUND);
+    for method in [Method::GET, Method::DELETE] {
+        let (status, problem) = administer(&service, method, "/v1/admin/learning?tool=no_such", &json!({})).await;
+        assert_eq!(status, StatusCode::NOT_FOUND);
+        assert!(problem["detail"].as_str().unwrap().contains("SERVER/TOOL"), "{problem}");
+    }
     let refused = with_key(&service, Method::DELETE, "/v1/admin/learning?all=true", KEY).send().await.unwrap();
     assert!(refused.status().is_client_error());
 
@@ -238,6 +241,25 @@ async fn what_a_deleted_key_taught_is_forgotten_at_once() {
     let (status, _) = administer(&service, Method::DELETE, &format!("/v1/admin/keys/{id}"), &json!({})).await;
     assert_eq!(status, StatusCode::OK);
     assert_eq!(scopes().await, ["-/caller=user:anna", "-/all"]);
+}
+
+/// Regression test: explanations contained nothing of what users of a named key had taught.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_explanation_shows_what_a_user_of_a_named_key_taught() {
+    let service = start(&[], None).await;
+    let [_, other] = twins(&service).await;
+    let (_, key) = create(&service, json!({"name": "webui", "trusted": true})).await;
+    use_tool(&service, Who { key: &key, user: "anna", groups: "" }, "a1", &other).await;
+    let learned = async |principal: &str| {
+        let body = json!({"messages": [{"role": "user", "content": ALIKE}], "as": {"principal": principal}});
+        let (status, answer) = administer(&service, Method::POST, "/v1/filter?explain=true", &body).await;
+        assert_eq!(status, StatusCode::OK, "{answer}");
+        let candidates = answer["explain"]["candidates"].as_array().unwrap();
+        let candidate = candidates.iter().find(|candidate| candidate["name"] == other);
+        candidate.and_then(|candidate| candidate["learned"].as_f64()).unwrap_or_default()
+    };
+    assert!(learned("user:anna").await > 0.0);
+    assert!(learned("user:ben").await.abs() < 1e-6 && learned("key:webui").await.abs() < 1e-6, "others");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,7 +11,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-use crate::domain::access::principal::Principal;
+use crate::domain::access::principal::{Principal, PrincipalKind};
 use crate::domain::catalog::tool::ServerName;
 use crate::domain::publishing::address::{AddressPrefix, ConnectionPath};
 use crate::domain::selection::explanation::Explanation;
@@ -404,6 +404,7 @@ impl Explaining {
         let ExplainBody { r#as, settings } = read_json(body)?;
         let given = r#as.map(|AsBody { principal, email, groups, model }| CheckPrincipal { principal, email, groups, model });
         let principal = given.map(|given| state.policies.principal_of(&given)).transpose()?;
+        let principal = principal.map(|principal| with_its_key(state, principal));
         let within = |name: &'static str, value: Option<usize>, range: RangeInclusive<usize>| match value {
             Some(value) if !range.contains(&value) => {
                 Err(Problem::invalid(name, format!("{name} is a number from {} to {}.", range.start(), range.end())))
@@ -443,6 +444,20 @@ impl Explaining {
         settings.per_server = tried.per_server.map_or(settings.per_server, or_none);
         settings.fold_duplicates = tried.fold_duplicates.unwrap_or(settings.fold_duplicates);
         settings.rerank = self.rerank.unwrap_or(settings.rerank);
+    }
+}
+
+/// A user in whose place an administrator asks, with the only named key with which the user taught something. What use has taught belongs
+/// to a key and a user, and a chat's tools do too. The limits of the key don't apply, as for `policy check`.
+fn with_its_key(state: &State, principal: Principal) -> Principal {
+    if principal.kind != PrincipalKind::User {
+        return principal;
+    }
+    let id = state.learning.only_key_of(&principal.id);
+    let key = id.and_then(|id| state.keys.active().into_iter().find(|key| *key.id.as_str() == *id));
+    match key {
+        Some(key) => Principal { key: Principal::api_key(&key).key, ..principal },
+        None => principal,
     }
 }
 

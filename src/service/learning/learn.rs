@@ -1,6 +1,6 @@
 //! Learns from uses, and lets remembered messages vote. What is learned is in memory at once, and stored soon after.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -271,6 +271,16 @@ impl Learning {
     /// The votes for a message of a caller that is known only by its id. Its groups don't count.
     pub fn votes_for(&self, principal: &str, message: &MessageVector) -> HashMap<ToolId, Vote> {
         self.votes_of(&self.memories.scopes_of(principal), message)
+    }
+
+    /// The key under which everything is remembered that this caller taught: the id of a named key, or `-`. `None` if there are several, or
+    /// if nothing is remembered.
+    pub(crate) fn only_key_of(&self, caller: &PrincipalId) -> Option<Arc<str>> {
+        let of_chats = self.co_uses.by_scope().into_iter().map(|(scope, _)| scope);
+        let of_chats = of_chats.filter(|scope| scope.caller() == Some(caller.as_str()));
+        let scopes = self.memories.scopes_of(caller.as_str()).into_iter().chain(of_chats);
+        let keys: BTreeSet<Arc<str>> = scopes.map(|scope| scope.key).collect();
+        keys.first().filter(|_| keys.len() == 1).cloned()
     }
 
     /// All scopes for which something is in memory or in the store, ordered by name.

@@ -30,7 +30,7 @@ const SECONDS_PER_DAY: f64 = 86_400.0;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 struct LearningQuery {
-    /// The public name of a tool: shows the evidence on it.
+    /// The public name of a tool, or `SERVER/TOOL` for a tool that no longer exists: shows the evidence on it.
     tool: Option<String>,
     /// The text of a message: shows which tools would rank higher or lower for it. Requires `principal`.
     message: Option<String>,
@@ -411,7 +411,8 @@ pub(in crate::http) fn age_days(at: SystemTime) -> f64 {
 pub(in crate::http) fn tool(state: &State, name: &str) -> Result<ToolId, Problem> {
     let known = state.current.snapshot().operation(name).map(|tool| tool.id.clone());
     let former = || name.split_once('/').map(|(server, tool)| ToolId::new(server, tool));
-    known.or_else(former).ok_or_else(|| Problem::new(Code::NotFound, format!("There is no tool `{name}`.")))
+    let detail = || format!("There is no tool `{name}`. For a tool that no longer exists, write SERVER/TOOL.");
+    known.or_else(former).ok_or_else(|| Problem::new(Code::NotFound, detail()))
 }
 
 impl EvidenceBody {
