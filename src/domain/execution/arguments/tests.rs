@@ -177,6 +177,19 @@ fn a_long_list_of_wrong_values_is_not_explained() {
     assert_eq!(verdict, ArgumentsVerdict::Valid);
 }
 
+#[test]
+fn beside_a_long_text_a_problem_is_explained_and_repaired() {
+    let schema = json!({
+        "properties": {"path": {"type": "string"}, "content": {"type": "string"}, "mode": {"type": "integer"}},
+        "required": ["path", "content", "mode"],
+    });
+    let content = "x".repeat(4_000_000);
+    assert_eq!(invalid(&schema, &format!(r#"{{"path": 5, "content": "{content}", "mode": 1}}"#))[0].pointer, "/path");
+    let sent = format!(r#"{{"path": "a", "content": "{content}", "mode": "1"}}"#);
+    let verdict = ArgumentsValidator::default().check(&(&schema).into(), &sent);
+    assert!(matches!(&verdict, ArgumentsVerdict::Repaired { repairs, .. } if repairs.len() == 1));
+}
+
 /// Regression: 60,000 unknown names took seconds, because each was compared with all problems before it.
 #[test]
 fn many_unknown_names_are_reported_in_part() {

@@ -17,7 +17,7 @@ const VISIT: &str = "x-toolsieve-visit";
 const BRANCHES: [&str; 4] = ["anyOf", "oneOf", "not", "if"];
 const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 /// Number of bytes of a text that count as much as a value.
-const BYTES: usize = 32;
+const BYTES: usize = 512;
 
 thread_local! {
     /// What is left for the validation on this thread.
