@@ -12,7 +12,7 @@ use std::fmt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use jsonschema::{Draft, Validator};
+use jsonschema::{Draft, PatternOptions, Validator};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -34,6 +34,8 @@ const MOST_VISITS: usize = 10_000_000;
 const MOST_COLLECTED: usize = 250_000;
 /// Maximum number of visits for all repairs of one call.
 const MOST_REPAIRED: usize = 5_000_000;
+/// Maximum number of steps back to match a text with a pattern that can't be matched in linear time. These take some 15 milliseconds.
+const MOST_STEPS_BACK: usize = 200_000;
 /// Maximum depth of a schema behind its references. The largest of 1,900 tools has 64.
 const MOST_NESTED: usize = 1_000;
 /// Maximum depth of the recursion: that of the schema, for each level of the arguments.
@@ -181,7 +183,8 @@ fn compile(schema: &Value) -> Result<Compiled, String> {
 fn compiled(schema: &Value) -> Result<(Validator, Option<&'static str>), String> {
     let schema = &visits::counted(schema);
     // Only the server knows which texts it accepts for a format. With zod, a `time` is `09:30:00`, which isn't one by RFC 3339.
-    let options = || visits::counting(jsonschema::options().should_validate_formats(false));
+    let patterns = || PatternOptions::fancy_regex().backtrack_limit(MOST_STEPS_BACK);
+    let options = || visits::counting(jsonschema::options().should_validate_formats(false).with_pattern_options(patterns()));
     let error = match options().build(schema) {
         Ok(validator) => return Ok((validator, None)),
         Err(error) => error,
