@@ -16,6 +16,10 @@ const LIST_BYTES: usize = 300;
 const DEPTH: usize = 8;
 /// Maximum number of schemas that are searched for names.
 const MOST_VISITS: usize = 1_000;
+/// Maximum number of errors that are described. Many may have the same description.
+const MOST_ERRORS: usize = 1_000;
+/// Maximum number of names or values that are compared with a wrong one.
+const MOST_COMPARED: usize = 5_000;
 /// Keywords that may evaluate more properties, depending on the arguments or by patterns.
 const OPEN: [&str; 9] =
     ["anyOf", "oneOf", "if", "dependentSchemas", "patternProperties", "additionalProperties", "not", "$dynamicRef", "$recursiveRef"];
@@ -29,17 +33,16 @@ pub(super) struct Explain<'a> {
 impl<'a> Explain<'a> {
     pub(super) fn problems(&self, validator: &Validator) -> Vec<ArgumentProblem> {
         let mut problems: Vec<ArgumentProblem> = Vec::new();
-        for error in validator.iter_errors(self.instance) {
+        for error in validator.iter_errors(self.instance).take(MOST_ERRORS) {
             for problem in self.problem(&error) {
+                if problems.len() >= PROBLEM_LIMIT {
+                    return problems;
+                }
                 if !problems.contains(&problem) {
                     problems.push(problem);
                 }
             }
-            if problems.len() >= PROBLEM_LIMIT {
-                break;
-            }
         }
-        problems.truncate(PROBLEM_LIMIT);
         problems
     }
 
@@ -58,11 +61,13 @@ impl<'a> Explain<'a> {
         let strangers = |unexpected: &[String], known: Known<'_>| {
             let Known { names, is_all, .. } = known;
             let given = instance.as_object();
-            let free = || names.iter().copied().filter(|name| given.is_none_or(|given| !given.contains_key(*name)));
+            let free = || names.iter().copied().filter(|name| given.is_none_or(|given| !given.contains_key(*name))).take(MOST_COMPARED);
             let is_useful = is_all && !names.is_empty();
             let expected = is_useful.then(|| format!("only {}", listed(names.iter().map(|name| format!("`{name}`")))));
             let message = || "is not an argument here".to_owned();
-            unexpected.iter().map(|name| one(below(pointer, name), message(), expected.clone(), nearest(name, free()))).collect()
+            // More than the first would not be reported.
+            let first = unexpected.iter().take(PROBLEM_LIMIT);
+            first.map(|name| one(below(pointer, name), message(), expected.clone(), nearest(name, free()))).collect()
         };
         match error.kind() {
             ValidationErrorKind::Required { property } => {
@@ -76,7 +81,7 @@ impl<'a> Explain<'a> {
                 // If an unknown argument has a similar name, it was probably meant.
                 let strangers = instance.as_object().into_iter().flat_map(Map::keys).map(String::as_str);
                 let strangers = strangers.filter(|given| properties.is_none_or(|properties| !properties.contains_key(*given)));
-                let message = match nearest(name, strangers) {
+                let message = match nearest(name, strangers.take(MOST_COMPARED)) {
                     Some(given) => format!("{message}; `{given}` was given: was this one meant?"),
                     None => message,
                 };
@@ -99,12 +104,13 @@ impl<'a> Explain<'a> {
             ValidationErrorKind::Enum { options } => {
                 let options = options.as_array().map(Vec::as_slice).unwrap_or_default();
                 let expected = one_of(options);
-                let meant = instance.as_str().and_then(|given| nearest(given, options.iter().filter_map(Value::as_str)));
+                let meant =
+                    instance.as_str().and_then(|given| nearest(given, options.iter().filter_map(Value::as_str).take(MOST_COMPARED)));
                 vec![one(pointer.to_owned(), format!("is none of the allowed values; expected {expected}"), Some(expected), meant)]
             }
             ValidationErrorKind::Constant { expected_value } => expects(one_of(std::slice::from_ref(expected_value))),
             ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => match closest(context, pointer) {
-                Some(branch) => branch.iter().flat_map(|error| self.problem(error)).collect(),
+                Some(branch) => branch.iter().take(PROBLEM_LIMIT).flat_map(|error| self.problem(error)).collect(),
                 None => expects(alternatives(context, pointer)),
             },
             kind => {
@@ -132,7 +138,7 @@ impl<'a> Explain<'a> {
     /// Adds the properties that a schema evaluates, also in its `allOf` and behind its references.
     fn evaluated(&self, schema: &'a Value, known: &mut Known<'a>, depth: usize) {
         known.visits += 1;
-        if known.visits > MOST_VISITS {
+        if known.visits > MOST_VISITS || known.names.len() > MOST_COMPARED {
             known.is_all = false;
             return;
         }

@@ -4,6 +4,7 @@
 
 mod explain;
 mod nullable;
+mod visits;
 mod repair;
 
 use std::borrow::Cow;
@@ -11,7 +12,7 @@ use std::fmt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use jsonschema::{Draft, Validator};
+use jsonschema::{Draft, PatternOptions, Validator};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -27,11 +28,23 @@ pub use self::repair::{Repair, RepairKind};
 const MESSAGE_LIMIT: usize = 400;
 /// Maximum number of problems per report.
 const PROBLEM_LIMIT: usize = 20;
+/// Maximum number of visits of schemas to find out whether arguments are valid.
+const MOST_VISITS: usize = 10_000_000;
+/// Maximum number of visits to collect all problems once. They take some hundred bytes each.
+const MOST_COLLECTED: usize = 250_000;
+/// Maximum number of visits for all repairs of one call.
+const MOST_REPAIRED: usize = 5_000_000;
+/// Maximum number of steps back to match a text with a pattern that can't be matched in linear time. These take some 15 milliseconds.
+const MOST_STEPS_BACK: usize = 200_000;
+/// Maximum depth of a schema behind its references. The largest of 1,900 tools has 64.
+const MOST_NESTED: usize = 1_000;
+/// Maximum depth of the recursion: that of the schema, for each level of the arguments.
+const MOST_LEVELS: usize = 4_000;
 
 /// The compiled schema of one tool. Compiled on the tool's first call.
 #[derive(Default)]
 pub struct ArgumentsValidator {
-    compiled: OnceLock<Result<Validator, String>>,
+    compiled: OnceLock<Result<Compiled, String>>,
     reported: AtomicBool,
 }
 
@@ -39,6 +52,14 @@ impl fmt::Debug for ArgumentsValidator {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_tuple("ArgumentsValidator").field(&self.compiled.get().map(Result::is_ok)).finish()
     }
+}
+
+struct Compiled {
+    validator: Validator,
+    /// The depth of the schema behind its references.
+    nesting: usize,
+    /// The older draft under which the schema is valid, if it is invalid under its own.
+    older: Option<&'static str>,
 }
 
 /// One problem with the arguments.
@@ -59,6 +80,11 @@ impl ArgumentProblem {
     /// A problem with the arguments as a whole.
     pub fn of_whole(message: String) -> Self {
         Self { pointer: String::new(), message, expected: Some("an object".to_owned()), did_you_mean: None }
+    }
+
+    /// The problem of arguments whose problems would take too much work to find.
+    fn of_too_much(message: &str) -> Self {
+        Self { expected: None, ..Self::of_whole(message.to_owned()) }
     }
 }
 
@@ -84,8 +110,8 @@ pub enum ArgumentsVerdict {
 impl ArgumentsValidator {
     /// Validates the JSON text of an object against the server's own schema.
     pub fn check(&self, schema: &JsonText, arguments: &str) -> ArgumentsVerdict {
-        let validator = match self.compiled.get_or_init(|| compile(&schema.value())) {
-            Ok(validator) => validator,
+        let Compiled { validator, nesting, .. } = match self.compiled.get_or_init(|| compile(&schema.value())) {
+            Ok(compiled) => compiled,
             Err(reason) => {
                 return ArgumentsVerdict::Unchecked { reason: reason.clone(), first: !self.reported.swap(true, Ordering::Relaxed) };
             }
@@ -94,51 +120,71 @@ impl ArgumentsValidator {
             Ok(instance) => instance,
             Err(error) => return ArgumentsVerdict::Invalid(vec![ArgumentProblem::of_whole(format!("can't be read: {error}"))]),
         };
-        if validator.is_valid(&instance) {
-            return ArgumentsVerdict::Valid;
+        if nesting * visits::levels(&instance) > MOST_LEVELS {
+            return ArgumentsVerdict::Invalid(vec![ArgumentProblem::of_too_much(TOO_DEEP)]);
         }
-        match repair::repair(validator, arguments, &instance) {
+        match visits::within(MOST_VISITS, || validator.is_valid(&instance)) {
+            Some(true) => return ArgumentsVerdict::Valid,
+            Some(false) => {}
+            None => return ArgumentsVerdict::Invalid(vec![ArgumentProblem::of_too_much(TOO_MUCH)]),
+        }
+        match visits::within(MOST_REPAIRED, || repair::repair(validator, arguments, &instance)).flatten() {
             Some((arguments, repairs)) => ArgumentsVerdict::Repaired { arguments, repairs },
-            None => ArgumentsVerdict::Invalid(Explain { schema: &as_validated(&schema.value()), instance: &instance }.problems(validator)),
+            None => ArgumentsVerdict::Invalid(explained(validator, &schema.value(), &instance)),
         }
     }
 
     /// The problems of the JSON text of a value, at most 20, without repairs. There are none if the schema itself is invalid.
     pub fn problems(&self, schema: &Value, text: &str) -> Vec<ArgumentProblem> {
-        let Ok(validator) = self.compiled.get_or_init(|| compile(schema)) else { return Vec::new() };
+        let Ok(Compiled { validator, nesting, .. }) = self.compiled.get_or_init(|| compile(schema)) else { return Vec::new() };
         match json::readable(text) {
-            Ok(instance) => Explain { schema: &as_validated(schema), instance: &instance }.problems(validator),
+            Ok(instance) if nesting * visits::levels(&instance) > MOST_LEVELS => vec![ArgumentProblem::of_too_much(TOO_DEEP)],
+            Ok(instance) => explained(validator, schema, &instance),
             Err(error) => vec![ArgumentProblem::of_whole(format!("can't be read: {error}"))],
         }
     }
+}
+
+const TOO_DEEP: &str = "is nested too deep to be checked; use fewer levels";
+const TOO_MUCH: &str = "has too many values to be checked; send fewer at once";
+
+/// The problems of invalid arguments.
+fn explained(validator: &Validator, schema: &Value, instance: &Value) -> Vec<ArgumentProblem> {
+    let schema = as_validated(schema);
+    let problems = visits::within(MOST_COLLECTED, || Explain { schema: &schema, instance }.problems(validator));
+    let too_much = "does not fit the tool's schema, and has too many values to say where; send fewer at once";
+    problems.unwrap_or_else(|| vec![ArgumentProblem::of_too_much(too_much)])
 }
 
 /// Older drafts that many schemas follow without declaring them, with their `$schema`.
 const OLDER: [(Draft, &str); 2] =
     [(Draft::Draft7, "http://json-schema.org/draft-07/schema#"), (Draft::Draft4, "http://json-schema.org/draft-04/schema#")];
 
-/// Compiles the schema under the declared draft, or the newest. If that fails, tries older drafts.
-fn compile(schema: &Value) -> Result<Validator, String> {
-    compile_as(schema).map(|(validator, _)| validator)
-}
-
 /// The `$schema` of the older draft under which arguments are validated, if the schema is invalid under its own.
 pub fn older_draft(schema: &Value) -> Option<&'static str> {
-    compile_as(schema).ok()?.1
+    compile(schema).ok()?.older
 }
 
-fn compile_as(schema: &Value) -> Result<(Validator, Option<&'static str>), String> {
+/// Compiles the schema under the declared draft, or the newest. If that fails, tries older drafts.
+fn compile(schema: &Value) -> Result<Compiled, String> {
+    let nesting = visits::nesting(schema, MOST_NESTED);
+    if nesting > MOST_NESTED {
+        return Err(format!("its references are nested more than {MOST_NESTED} levels deep"));
+    }
     // If the schema refers to a place that has moved because of null, it is used as it is.
     let as_it_is = || compiled(schema);
-    match with_null(schema) {
+    let (validator, older) = match with_null(schema) {
         Some(schema) => compiled(&schema).or_else(|_| as_it_is()),
         None => as_it_is(),
-    }
+    }?;
+    Ok(Compiled { validator, nesting, older })
 }
 
 fn compiled(schema: &Value) -> Result<(Validator, Option<&'static str>), String> {
+    let schema = &visits::counted(schema);
     // Only the server knows which texts it accepts for a format. With zod, a `time` is `09:30:00`, which isn't one by RFC 3339.
-    let options = || jsonschema::options().should_validate_formats(false);
+    let patterns = || PatternOptions::fancy_regex().backtrack_limit(MOST_STEPS_BACK);
+    let options = || visits::counting(jsonschema::options().should_validate_formats(false).with_pattern_options(patterns()));
     let error = match options().build(schema) {
         Ok(validator) => return Ok((validator, None)),
         Err(error) => error,

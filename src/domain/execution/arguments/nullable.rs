@@ -5,9 +5,9 @@ use serde_json::{Map, Value, json};
 use crate::domain::execution::arguments::ignores_siblings;
 
 /// Keywords whose members are schemas, not keywords.
-const NAMED: [&str; 6] = ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"];
+pub(super) const NAMED: [&str; 6] = ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"];
 /// Keywords that contain data.
-const DATA: [&str; 6] = ["enum", "const", "default", "examples", "example", "required"];
+pub(super) const DATA: [&str; 6] = ["enum", "const", "default", "examples", "example", "required"];
 /// Keywords that may forbid null wherever they stand. They become one alternative to null.
 const CONDITIONS: [&str; 8] = ["$ref", "$dynamicRef", "$recursiveRef", "oneOf", "not", "if", "then", "else"];
 

@@ -12,7 +12,7 @@ use jsonschema::{JsonType, ValidationError, Validator};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::domain::execution::arguments::PROBLEM_LIMIT;
+use crate::domain::execution::arguments::{MOST_COLLECTED, PROBLEM_LIMIT, visits};
 use crate::domain::text::json::{self, Edit};
 
 /// Maximum number of repairs tried individually per call.
@@ -83,14 +83,14 @@ pub(super) fn repair(validator: &Validator, arguments: &str, instance: &Value) -
     let (mut text, mut instance) = (arguments.to_owned(), instance.clone());
     let (mut repairs, mut tries) = (Vec::new(), 0);
     for _ in 0..ROUNDS {
-        if problems(validator, &instance) <= PROBLEM_LIMIT {
+        if problems(validator, &instance)? <= PROBLEM_LIMIT {
             break;
         }
         let more;
         (text, instance, more) = all_at_once(validator, &text, &instance)?;
         repairs.extend(more);
     }
-    let mut problems = problems(validator, &instance);
+    let mut problems = problems(validator, &instance)?;
     while problems > 0 {
         let mut candidates = candidates(validator, &instance, PROBLEM_LIMIT)?.into_iter().flatten();
         let better = candidates.find_map(|candidate| {
@@ -100,7 +100,7 @@ pub(super) fn repair(validator: &Validator, arguments: &str, instance: &Value) -
             }
             let text = json::edit(&text, &candidate.repair.pointer, &candidate.edit)?;
             let instance = json::readable(&text).ok()?;
-            let left = self::problems(validator, &instance);
+            let left = self::problems(validator, &instance)?;
             (left < problems).then_some((text, instance, left, candidate.repair))
         });
         let (better_text, better_instance, left, repair) = better?;
@@ -110,8 +110,12 @@ pub(super) fn repair(validator: &Validator, arguments: &str, instance: &Value) -
     Some((text, repairs))
 }
 
-fn problems(validator: &Validator, instance: &Value) -> usize {
-    if validator.is_valid(instance) { 0 } else { validator.iter_errors(instance).take(PROBLEM_LIMIT + 1).count().max(1) }
+/// The number of problems, at most one more than [`PROBLEM_LIMIT`]; `None` if they take too much work to find.
+fn problems(validator: &Validator, instance: &Value) -> Option<usize> {
+    if validator.is_valid(instance) {
+        return Some(0);
+    }
+    visits::within(MOST_COLLECTED, || validator.iter_errors(instance).take(PROBLEM_LIMIT + 1).count().max(1))
 }
 
 /// Repairs many places in one pass, such as a long list of numbers sent as strings. Applies the first candidate at each place;
@@ -135,14 +139,14 @@ fn all_at_once(validator: &Validator, text: &str, instance: &Value) -> Option<(S
     Some((text, instance, repairs))
 }
 
-/// The possible repairs of each of the first `most` problems; `None` if a problem has none.
+/// The possible repairs of each of the first `most` problems; `None` if a problem has none, or if they take too much work to find.
 fn candidates(validator: &Validator, instance: &Value, most: usize) -> Option<Vec<Vec<Candidate>>> {
     let of_one = |error: ValidationError<'_>| {
         let mut found = Vec::new();
         collect(&error, instance, &mut found);
         (!found.is_empty()).then_some(found)
     };
-    validator.iter_errors(instance).take(most).map(of_one).collect()
+    visits::within(MOST_COLLECTED, || validator.iter_errors(instance).take(most).map(of_one).collect())?
 }
 
 fn collect(error: &ValidationError<'_>, arguments: &Value, out: &mut Vec<Candidate>) {

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::{ArgumentsValidator, ArgumentsVerdict, object, unwrapped};
+use super::{ArgumentProblem, ArgumentsValidator, ArgumentsVerdict, object, unwrapped};
 use crate::domain::text::json_text::JsonText;
 
 #[derive(Deserialize)]
@@ -129,4 +129,110 @@ fn a_list_is_repaired_however_long_it_is() {
     // Work is bounded: lists beyond the limit are not repaired.
     let sent = format!("{{\"numbers\": [{}]}}", list(5_001, "\""));
     assert!(matches!(validator.check(&schema, &sent), ArgumentsVerdict::Invalid(_)));
+}
+
+fn invalid(schema: &Value, arguments: &str) -> Vec<ArgumentProblem> {
+    match ArgumentsValidator::default().check(&schema.into(), arguments) {
+        ArgumentsVerdict::Invalid(problems) => problems,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Definitions of which each is `form` of a reference to the next, and the last is `last`.
+fn chain(length: usize, form: impl Fn(Value) -> Value, last: Value) -> Value {
+    let mut definitions: serde_json::Map<String, Value> =
+        (0..length).map(|at| (format!("D{at}"), form(json!({"$ref": format!("#/$defs/D{}", at + 1)})))).collect();
+    definitions.insert(format!("D{length}"), last);
+    json!({"type": "object", "properties": {"x": {"$ref": "#/$defs/D0"}}, "$defs": definitions})
+}
+
+/// Regression: 25 definitions, each with two alternatives, took 18 GB and minutes to explain one wrong argument.
+#[test]
+fn alternatives_that_multiply_are_not_all_tried() {
+    let text = json!({"type": "string", "minLength": 5});
+    let (old, new) = ("http://json-schema.org/draft-07/schema#", "https://json-schema.org/draft/2020-12/schema");
+    for (keyword, length, draft) in [("anyOf", 60, old), ("oneOf", 60, new), ("anyOf", 17, new), ("oneOf", 17, old), ("allOf", 60, new)] {
+        let mut schema = chain(length, |next| json!({keyword: [next, next]}), text.clone());
+        schema["$schema"] = draft.into();
+        let problems = invalid(&schema, r#"{"x": "abc"}"#);
+        assert_eq!((problems.len(), problems[0].pointer.as_str()), (1, ""), "{keyword} {length}: {problems:?}");
+        assert!(problems[0].message.ends_with("send fewer at once"), "{problems:?}");
+    }
+    let few = chain(5, |next| json!({"anyOf": [next, {"type": "null"}]}), text);
+    assert_eq!(invalid(&few, r#"{"x": "abc"}"#)[0].pointer, "/x");
+}
+
+/// Regression: 400 kB of arguments took a gigabyte, because each alternative of each item was explained.
+#[test]
+fn a_long_list_of_wrong_values_is_not_explained() {
+    let block = |at: usize| json!({"type": "object", "properties": {"type": {"const": format!("b{at}")}}, "required": ["type", "text"]});
+    let blocks = (0..10).map(block).collect::<Vec<_>>();
+    let schema = json!({"properties": {"blocks": {"type": "array", "items": {"anyOf": blocks}}}});
+    let sent = |count: usize| format!("{{\"blocks\": [{}]}}", vec!["{}"; count].join(","));
+    assert_eq!(invalid(&schema, &sent(100))[0].pointer, "/blocks/0");
+    let problems = invalid(&schema, &sent(50_000));
+    assert!(problems.len() == 1 && problems[0].message.contains("too many values"), "{problems:?}");
+    let good = vec![r#"{"type": "b3", "text": "a"}"#; 50_000].join(",");
+    let verdict = ArgumentsValidator::default().check(&(&schema).into(), &format!("{{\"blocks\": [{good}]}}"));
+    assert_eq!(verdict, ArgumentsVerdict::Valid);
+}
+
+#[test]
+fn beside_a_long_text_a_problem_is_explained_and_repaired() {
+    let schema = json!({
+        "properties": {"path": {"type": "string"}, "content": {"type": "string"}, "mode": {"type": "integer"}},
+        "required": ["path", "content", "mode"],
+    });
+    let content = "x".repeat(4_000_000);
+    assert_eq!(invalid(&schema, &format!(r#"{{"path": 5, "content": "{content}", "mode": 1}}"#))[0].pointer, "/path");
+    let sent = format!(r#"{{"path": "a", "content": "{content}", "mode": "1"}}"#);
+    let verdict = ArgumentsValidator::default().check(&(&schema).into(), &sent);
+    assert!(matches!(&verdict, ArgumentsVerdict::Repaired { repairs, .. } if repairs.len() == 1));
+}
+
+/// Regression: 60,000 unknown names took seconds, because each was compared with all problems before it.
+#[test]
+fn many_unknown_names_are_reported_in_part() {
+    let schema = json!({"properties": {"title": {"type": "string"}}, "additionalProperties": false, "required": ["title"]});
+    let names: Vec<String> = (0..100_000).map(|at| format!("\"name{at}\": 1")).collect();
+    let problems = invalid(&schema, &format!("{{{}}}", names.join(",")));
+    assert_eq!((problems.len(), problems[19].pointer.as_str()), (20, "/name19"));
+}
+
+/// Regression: each error within alternatives is kept with a copy of its value.
+#[test]
+fn a_large_value_is_not_copied_for_each_error() {
+    let alternatives: Vec<Value> = (0..20).map(|at| json!({"required": [format!("a{at}"), format!("b{at}")]})).collect();
+    let sent = format!("{{\"list\": [{}]}}", vec!["0"; 100_000].join(","));
+    let problems = invalid(&json!({"anyOf": alternatives}), &sent);
+    assert!(problems[0].message.contains("too many values"), "{problems:?}");
+}
+
+/// Regression: a chain of 2,000 references ended the process, because the stack was full.
+#[test]
+fn deep_chains_of_references_are_not_followed() {
+    type Form = fn(Value) -> Value;
+    let forms: [Form; 5] = [
+        |next| next,
+        |next| json!({"anyOf": [next, {"type": "null"}]}),
+        |next| json!({"allOf": [next]}),
+        |next| json!({"not": next}),
+        |next| json!({"properties": {"a": next}}),
+    ];
+    for form in forms {
+        let schema = chain(20_000, form, json!({"type": "string"}));
+        let verdict = ArgumentsValidator::default().check(&(&schema).into(), r#"{"x": 1}"#);
+        assert!(matches!(&verdict, ArgumentsVerdict::Unchecked { reason, .. } if reason.contains("levels deep")), "{verdict:?}");
+        // As deep as it may be.
+        let schema = chain(240, form, json!({"type": "string"}));
+        assert!(!matches!(ArgumentsValidator::default().check(&(&schema).into(), r#"{"x": 1}"#), ArgumentsVerdict::Unchecked { .. }));
+    }
+    // The chain begins again in each level of the arguments.
+    let schema = chain(900, |next| next, json!({"properties": {"a": {"$ref": "#/$defs/D0"}}, "type": ["object", "string"]}));
+    let nested = |levels: usize| format!("{{\"x\": {}1{}}}", "{\"a\": ".repeat(levels), "}".repeat(levels));
+    assert_eq!(invalid(&schema, &nested(2))[0].pointer, "/x/a/a");
+    assert!(invalid(&schema, &nested(50))[0].message.contains("too deep"));
+    let alternatives = |next: Value| json!({"anyOf": [next, {"type": "null"}]});
+    let schema = chain(300, alternatives, json!({"properties": {"a": {"$ref": "#/$defs/D0"}}, "type": ["object", "string"]}));
+    assert_eq!(invalid(&schema, &nested(3)).len(), 1);
 }
