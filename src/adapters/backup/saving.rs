@@ -105,7 +105,7 @@ pub async fn save(data_dir: &Path, file: &Path, force: bool) -> Result<Saved, Sa
 fn destination(file: &Path, force: bool) -> Result<PathBuf, SaveError> {
     if fs::symlink_metadata(file).is_err() {
         let folder = parent(file);
-        let is_missing = fs::metadata(folder).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        let is_missing = fs::metadata(folder).is_err_and(|error| error.kind() == ErrorKind::NotFound);
         return if is_missing { Err(SaveError::NoFolder(folder.to_owned())) } else { Ok(file.to_owned()) };
     }
     if !force {
