@@ -18,9 +18,14 @@ pub(crate) fn client_builder() -> ClientBuilder {
     with_proxies(Client::builder(), |name| env::var(name).ok())
 }
 
-/// The variables of the environment that name a proxy.
+/// The variables of the environment that name a proxy of a known kind.
 pub(crate) fn variables() -> Vec<&'static str> {
-    ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"].into_iter().filter(|name| value(name, &|name| env::var(name).ok()).is_some()).collect()
+    used(&|name| env::var(name).ok())
+}
+
+fn used(variable: &impl Fn(&str) -> Option<String>) -> Vec<&'static str> {
+    let is_used = |name: &&str| value(name, variable).is_some_and(|address| has_known_scheme(&address));
+    ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"].into_iter().filter(is_used).collect()
 }
 
 fn with_proxies(mut builder: ClientBuilder, variable: impl Fn(&str) -> Option<String>) -> ClientBuilder {
@@ -106,6 +111,12 @@ mod tests {
     fn only_proxies_of_known_kinds_are_used() {
         assert!(["proxy:3128", "HTTP://proxy:3128", "socks5h://user:word@proxy"].into_iter().all(has_known_scheme));
         assert!(!has_known_scheme("ftp://proxy:3128"));
+        let address = |name: &str| match name {
+            "HTTP_PROXY" => Some("ftp://proxy:3128".to_owned()),
+            "https_proxy" => Some("http://proxy:3128".to_owned()),
+            _ => None,
+        };
+        assert_eq!(used(&address), ["HTTPS_PROXY"]);
     }
 
     /// Regression test: with a SOCKS proxy, all requests to other machines failed.

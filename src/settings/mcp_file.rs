@@ -142,6 +142,8 @@ impl<'a> File<'a> {
                 let is_nested = top.get("mcp").and_then(|mcp| mcp.get("servers")).is_some_and(Value::is_object);
                 let remedy = match nearest("mcpServers", keys.iter().copied()) {
                     _ if is_nested => format!("write the `servers` of its key `mcp` as `mcpServers`: {EXAMPLE}"),
+                    // Zed.
+                    _ if top.get("context_servers").is_some_and(Value::is_object) => "rename `context_servers` to `mcpServers`".to_owned(),
                     Some(key) => format!("rename `{key}` to `mcpServers`"),
                     None => format!("write it as {EXAMPLE}"),
                 };
@@ -295,6 +297,15 @@ impl Entry<'_, '_> {
                     let remedy = "load that file before the start, and pass its variables in `env`: {\"KEY\": \"${KEY}\"}";
                     self.file.warning(&path, "not supported: the variables of that file are missing", remedy);
                 }
+                // Gemini CLI and Windsurf. Without the lists, more tools are published than the user expects.
+                "excludeTools" => {
+                    self.file.warning(&path, "not supported: these tools are published", "rename it to `disabledTools`");
+                }
+                "httpUrl" | "serverUrl" => self.file.warning(&path, "unknown key, ignored", "rename it to `url`"),
+                "includeTools" => {
+                    let remedy = "list the other tools in `disabledTools`, or allow only these tools with rules ([[policy]])";
+                    self.file.warning(&path, "not supported: all tools of the server are published", remedy);
+                }
                 key if !SERVER_KEYS.contains(&key) => {
                     let remedy = match nearest(key, SERVER_KEYS.into_iter()) {
                         Some(key) => format!("did you mean `{key}`?"),
@@ -339,7 +350,11 @@ impl Entry<'_, '_> {
                     return None;
                 }
                 (false, false) => {
-                    let remedy = "add \"command\" for a local program, or \"url\" for a remote server";
+                    // Gemini CLI and Windsurf.
+                    let remedy = match ["httpUrl", "serverUrl"].into_iter().find(|key| self.get(key).is_some()) {
+                        Some(key) => format!("rename `{key}` to `url`, and add \"type\": \"streamable-http\""),
+                        None => "add \"command\" for a local program, or \"url\" for a remote server".to_owned(),
+                    };
                     self.file.problem(path, "neither `command` nor `url`", remedy);
                     return None;
                 }

@@ -53,6 +53,7 @@ mod weak_key;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -447,7 +448,11 @@ fn read_file(path: &Path, findings: &mut Findings) -> Option<String> {
     fs::read_to_string(path)
         .map_err(|error| {
             let place = Location { source: path.display().to_string(), ..Location::default() };
-            findings.problem(place, format!("can't be read: {error}"), "check the path and its access rights");
+            if error.kind() == io::ErrorKind::InvalidData {
+                findings.problem(place, "is not UTF-8 text", "save the file with the encoding UTF-8");
+            } else {
+                findings.problem(place, format!("can't be read: {error}"), "check the path and its access rights");
+            }
         })
         .ok()
 }

@@ -35,6 +35,8 @@ pub enum SaveError {
     Exists(PathBuf),
     #[error("{} is not a regular file: choose another file", .0.display())]
     NotAFile(PathBuf),
+    #[error("there is no folder {}: create it, or choose another file", .0.display())]
+    NoFolder(PathBuf),
     #[error("there is no database {}: name the data folder with --data-dir", .0.display())]
     NoDatabase(PathBuf),
     #[error(
@@ -61,7 +63,7 @@ pub enum SaveError {
 impl SaveError {
     /// Whether the arguments are the reason.
     pub fn is_invalid_use(&self) -> bool {
-        matches!(self, Self::Exists(_) | Self::NotAFile(_) | Self::NoDatabase(_) | Self::OtherStore(_))
+        matches!(self, Self::Exists(_) | Self::NotAFile(_) | Self::NoFolder(_) | Self::NoDatabase(_) | Self::OtherStore(_))
     }
 }
 
@@ -102,7 +104,9 @@ pub async fn save(data_dir: &Path, file: &Path, force: bool) -> Result<Saved, Sa
 /// The file to write. A rename replaces devices and links too, so they are found here.
 fn destination(file: &Path, force: bool) -> Result<PathBuf, SaveError> {
     if fs::symlink_metadata(file).is_err() {
-        return Ok(file.to_owned());
+        let folder = parent(file);
+        let is_missing = fs::metadata(folder).is_err_and(|error| error.kind() == ErrorKind::NotFound);
+        return if is_missing { Err(SaveError::NoFolder(folder.to_owned())) } else { Ok(file.to_owned()) };
     }
     if !force {
         return Err(SaveError::Exists(file.to_owned()));
@@ -245,6 +249,8 @@ mod tests {
         }
         assert!(matches!(destination(&path("dangling"), true), Err(SaveError::Io { .. })));
         assert!(matches!(destination(&path("dangling"), false), Err(SaveError::Exists(_))));
+        assert!(matches!(destination(&path("nowhere/new"), false), Err(SaveError::NoFolder(_))));
+        assert!(destination(Path::new("a-new-file-of-no-folder"), false).is_ok());
     }
 
     #[test]

@@ -224,7 +224,7 @@ pub(super) fn answers(servers: &[ServerSettings], known: &Known, unfound: Vec<Ch
         } else {
             let reason = known.missing.iter().find(|(missing, _)| missing.as_str() == name);
             let reason = reason.map_or("it does not answer", |(_, reason)| reason.as_str());
-            checks.push(Check::new(Level::Problem, name, reason, Some(unanswered(&server.transport))));
+            checks.push(Check::new(Level::Problem, name, reason, Some(unanswered(&server.transport, reason))));
         }
     }
     for (server, tool) in &known.skipped {
@@ -234,10 +234,16 @@ pub(super) fn answers(servers: &[ServerSettings], known: &Known, unfound: Vec<Ch
     checks
 }
 
-/// What to do about a server that doesn't list its tools.
-fn unanswered(transport: &TransportSettings) -> String {
+/// What to do about a server that doesn't list its tools, for this reason.
+fn unanswered(transport: &TransportSettings, reason: &str) -> String {
     if matches!(transport, TransportSettings::Stdio { .. }) {
         return "start it by hand to see its output".to_owned();
+    }
+    // Only the text of the reason is known here.
+    if reason.contains("certificate: UnknownIssuer") {
+        return "if your own authority issued its certificate, add the authority to the system's certificates, or set SSL_CERT_FILE to a \
+                PEM file with all authorities that the service trusts"
+            .to_owned();
     }
     let remedy = "make sure that it runs, and that its `url` is right";
     match proxies::variables().as_slice() {
@@ -271,6 +277,15 @@ mod tests {
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let checks = qdrant(&[there, Url::parse(&format!("http://{free}")).unwrap()]).await;
         assert_eq!(checks.iter().map(|check| check.level).collect::<Vec<_>>(), [Level::Fine, Level::Problem]);
+    }
+
+    #[test]
+    fn an_unknown_authority_has_a_remedy_of_its_own() {
+        let url = Url::parse("https://localhost").unwrap();
+        let transport = TransportSettings::StreamableHttp { url, headers: indexmap::IndexMap::new() };
+        let remedy = |reason: &str| unanswered(&transport, reason).contains("SSL_CERT_FILE");
+        assert!(remedy("can't connect: invalid peer certificate: UnknownIssuer"));
+        assert!(!remedy("can't connect: Connection refused (os error 111)"));
     }
 
     #[test]

@@ -357,7 +357,10 @@ impl Indexing {
             Ok(()) => {
                 *self.rests_until.lock() = Instant::now() + begun.elapsed();
                 let state = self.index.state();
-                tracing::info!(tools = state.documents, embedded = state.embedded, "index is up to date");
+                // Without room for the index, only the words of the tools are there. A warning has said so.
+                if state.error.is_none() {
+                    tracing::info!(tools = state.documents, embedded = state.embedded, "index is up to date");
+                }
                 true
             }
             Err(error) => {

@@ -61,6 +61,8 @@ pub enum SqliteOpenError {
     NoAccess { path: PathBuf, source: sqlx::Error },
     #[error("{} can't be written, because the disk is full. Free space, and start again", path.display())]
     Full { path: PathBuf, source: sqlx::Error },
+    #[error("{} can't be written: {source}. If its disk is full, free space, and start again", path.display())]
+    NoWrites { path: PathBuf, source: sqlx::Error },
     #[error("{} could not be opened: {source}", path.display())]
     Failed { path: PathBuf, source: sqlx::Error },
     #[error("the tables of {} could not be migrated to this version", path.display())]
@@ -110,6 +112,7 @@ impl SqliteOpenError {
             Some(SQLITE_CORRUPT | SQLITE_NOTADB) => Self::Damaged { path, source },
             Some(SQLITE_BUSY) => Self::Busy { path, source },
             Some(SQLITE_FULL) => Self::Full { path, source },
+            _ if takes_no_writes(&source) => Self::NoWrites { path, source },
             Some(SQLITE_PERM | SQLITE_READONLY | SQLITE_CANTOPEN) => Self::NoAccess { path, source },
             _ => Self::Failed { path, source },
         }
@@ -176,4 +179,62 @@ fn primary_code(error: &sqlx::Error) -> Option<i32> {
 
 fn extended_code(error: &sqlx::Error) -> Option<i32> {
     error.as_database_error()?.code()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt;
+
+    use sqlx::error::{DatabaseError, ErrorKind};
+
+    use super::*;
+
+    /// An error of SQLite with this extended code.
+    #[derive(Debug)]
+    struct Coded(i32);
+
+    impl fmt::Display for Coded {
+        fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            formatter.write_str(self.message())
+        }
+    }
+
+    impl Error for Coded {}
+
+    impl DatabaseError for Coded {
+        fn message(&self) -> &'static str {
+            "disk I/O error"
+        }
+
+        fn code(&self) -> Option<std::borrow::Cow<'_, str>> {
+            Some(self.0.to_string().into())
+        }
+
+        fn as_error(&self) -> &(dyn Error + Send + Sync + 'static) {
+            self
+        }
+
+        fn as_error_mut(&mut self) -> &mut (dyn Error + Send + Sync + 'static) {
+            self
+        }
+
+        fn into_error(self: Box<Self>) -> Box<dyn Error + Send + Sync + 'static> {
+            self
+        }
+
+        fn kind(&self) -> ErrorKind {
+            ErrorKind::Other
+        }
+    }
+
+    /// A user saw only `disk I/O error` at a start on a full disk.
+    #[test]
+    fn a_disk_that_takes_no_writes_has_a_remedy() {
+        let shown = |code: i32| SqliteOpenError::of(Path::new("db"), sqlx::Error::Database(Box::new(Coded(code)))).to_string();
+        for code in NO_WRITES {
+            assert!(shown(code).contains("free space"), "{}", shown(code));
+        }
+        // A failed read.
+        assert!(!shown(266).contains("free space"), "{}", shown(266));
+    }
 }
