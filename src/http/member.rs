@@ -3,8 +3,7 @@
 
 use std::fmt;
 
-use serde::de::value::{MapDeserializer, SeqDeserializer};
-use serde::de::{self, Deserializer, IntoDeserializer, Visitor};
+use serde::de::{self, DeserializeSeed, Deserializer, IntoDeserializer as _, MapAccess, SeqAccess, Visitor};
 use serde::forward_to_deserialize_any;
 use serde_json::Value;
 
@@ -64,14 +63,8 @@ impl<'de> Deserializer<'de> for Member {
 
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Misfit> {
         match self.0 {
-            Value::Object(members) => {
-                let members = members.into_iter().map(|(name, value)| (name.clone(), Placed { place: name, value }));
-                visitor.visit_map(MapDeserializer::new(members))
-            }
-            Value::Array(items) => {
-                let items = items.into_iter().enumerate().map(|(position, value)| Placed { place: format!("[{position}]"), value });
-                visitor.visit_seq(SeqDeserializer::new(items))
-            }
+            Value::Object(members) => visitor.visit_map(Members { members: members.into_iter(), next: None }),
+            Value::Array(items) => visitor.visit_seq(Items { items: items.into_iter(), read: 0 }),
             scalar => scalar.deserialize_any(visitor).map_err(de::Error::custom),
         }
     }
@@ -100,41 +93,42 @@ impl<'de> Deserializer<'de> for Member {
     }
 }
 
-/// A value, with its name or index in its parent.
-struct Placed {
-    place: String,
-    value: Value,
+/// The members of an object. An error in a value gets the member's name. This includes errors that a type reports itself after it has
+/// read the value, such as an enum without tags.
+struct Members {
+    members: serde_json::map::IntoIter,
+    next: Option<(String, Value)>,
 }
 
-impl IntoDeserializer<'_, Misfit> for Placed {
-    type Deserializer = Self;
-
-    fn into_deserializer(self) -> Self {
-        self
-    }
-}
-
-macro_rules! named_by_place {
-    ($($method:ident($($argument:ident: $type:ty),*))*) => {
-        $(fn $method<V: Visitor<'de>>(self, $($argument: $type,)* visitor: V) -> Result<V::Value, Misfit> {
-            Member(self.value).$method($($argument,)* visitor).map_err(|misfit| misfit.within(&self.place))
-        })*
-    };
-}
-
-impl<'de> Deserializer<'de> for Placed {
+impl<'de> MapAccess<'de> for Members {
     type Error = Misfit;
 
-    named_by_place! {
-        deserialize_any()
-        deserialize_option()
-        deserialize_newtype_struct(name: &'static str)
-        deserialize_enum(name: &'static str, variants: &'static [&'static str])
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Misfit> {
+        self.next = self.members.next();
+        let Some((name, _)) = &self.next else { return Ok(None) };
+        seed.deserialize(name.clone().into_deserializer()).map(Some)
     }
 
-    forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple tuple_struct map
-        struct identifier ignored_any
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Misfit> {
+        let (name, value) = self.next.take().unwrap_or_default();
+        seed.deserialize(Member(value)).map_err(|misfit| misfit.within(&name))
+    }
+}
+
+/// The items of an array. An error in an item gets its index.
+struct Items {
+    items: std::vec::IntoIter<Value>,
+    read: usize,
+}
+
+impl<'de> SeqAccess<'de> for Items {
+    type Error = Misfit;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Misfit> {
+        let Some(item) = self.items.next() else { return Ok(None) };
+        let position = self.read;
+        self.read += 1;
+        seed.deserialize(Member(item)).map(Some).map_err(|misfit| misfit.within(&format!("[{position}]")))
     }
 }
 
@@ -154,6 +148,16 @@ mod tests {
         #[serde(default)]
         inner: Vec<Inner>,
         raw: Option<Box<RawValue>>,
+        #[serde(default)]
+        names: Option<OneOrMany>,
+    }
+
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    #[expect(dead_code, reason = "it is only read")]
+    enum OneOrMany {
+        One(String),
+        Many(Vec<String>),
     }
 
     #[derive(Deserialize)]
@@ -177,6 +181,9 @@ mod tests {
             (r#"{"name": "a", "inner": [{"role": "b"}, {"role": "c", "text": 1}]}"#, Some("inner[1].text")),
             (r#"{"name": "a", "inner": [{}]}"#, Some("inner[0].role")),
             (r#"{"raw": [1]}"#, Some("name")),
+            (r#"{"name": "a", "names": ["b"]}"#, None),
+            // Regression: an enum without tags reports its error after it has read the value, and the member was not named.
+            (r#"{"name": "a", "names": [1]}"#, Some("names")),
             ("1", None),
         ] {
             assert_eq!(misfit::<Outer>(body.as_bytes()).as_deref(), expected, "{body}");

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::future::{Ready, ready};
 
 use actix_web::dev::Payload;
+use actix_web::error::QueryPayloadError;
 use actix_web::{FromRequest, HttpRequest, web};
 use serde::de::DeserializeOwned;
 
@@ -24,7 +25,14 @@ impl<T: DeserializeOwned> FromRequest for Query<T> {
 fn read<T: DeserializeOwned>(query: &str) -> Result<T, Problem> {
     let parameters = web::Query::<T>::from_query(query).map_err(|error| {
         let parameter = misfit::<T>(query).map(Cow::from);
-        Problem { parameter, ..Problem::new(Code::InvalidRequest, error.to_string()) }
+        let reason = match error {
+            QueryPayloadError::Deserialize(reason) => reason.to_string(),
+            other => other.to_string(),
+        };
+        // Not all reasons contain the name.
+        let missing = parameter.as_ref().filter(|name| !reason.contains(&format!("`{name}`")));
+        let detail = missing.map_or_else(|| reason.clone(), |name| format!("{name}: {reason}"));
+        Problem { parameter, ..Problem::new(Code::InvalidRequest, detail) }
     })?;
     Ok(parameters.into_inner())
 }
@@ -67,6 +75,7 @@ mod tests {
             ("a%20b=", "a b"),
         ] {
             let problem = read::<Parameters>(query).unwrap_err();
+            assert!(problem.detail.contains(wrong), "{query}: {}", problem.detail);
             assert_eq!((problem.code.name(), problem.parameter.as_deref()), ("invalid_request", Some(wrong)), "{query}");
         }
     }

@@ -174,6 +174,27 @@ async fn limits_and_pinned_tools_count() {
     assert_eq!(names(&answer).len(), 3, "what is pinned comes on top of the limit: {answer}");
 }
 
+/// Regression: a pinned tool that had also fitted a message was called no longer offered when it left the chat's set.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_leaves_a_chat_is_named_as_published_and_what_is_pinned_stays() {
+    let servers = json!({"time": stdio(&["list=time"]), "mail": stdio(&["list=mail"]), "files": stdio(&["list=files"])});
+    let environment = vec![
+        ("TOOLSIEVE_SELECTION__PINNED", "files__read_file"),
+        ("TOOLSIEVE_SELECTION__CHAT_BUDGET", "2"),
+        ("TOOLSIEVE_SELECTION__LIMIT", "2"),
+    ];
+    let service = Start { servers, environment, ..Start::default() }.start().await;
+    service.settled().await;
+    let before = filter(&service, json!({"messages": message("read the contents of a file"), "chat_id": "c"})).await;
+    let answer = filter(&service, json!({"messages": message("send an email to Anna"), "chat_id": "c"})).await;
+    let (before, now) = (names(&before), names(&answer));
+    assert!(now.contains(&"files__read_file"), "{now:?}");
+    let gone: Vec<&str> = before.into_iter().filter(|name| !now.contains(name)).collect();
+    let warnings = answer["warnings"].to_string();
+    assert!(!gone.is_empty() && gone.iter().all(|name| warnings.contains(name)), "{gone:?}: {warnings}");
+    assert!(!warnings.contains("read_file"), "{warnings}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_chat_whose_budget_is_full_of_calls_still_gets_new_tools() {
     let servers = json!({"time": stdio(&["list=time"]), "mail": stdio(&["list=mail"]), "files": stdio(&["list=files"])});

@@ -191,6 +191,14 @@ async fn a_shape_that_does_not_fit_is_refused_with_what_to_do() {
         let (status, problem) = administer(&service, Method::PUT, ECHO, &json!({"shape": shape})).await;
         assert_eq!((status, &problem["code"]), (StatusCode::UNPROCESSABLE_ENTITY, &json!("invalid_request")), "{shape}: {problem}");
     }
+    // Regression: of two shapes for the same parameter, the last one counted.
+    let twice = r#"{"shape": {"parameters": {"limit": {"default": 1}, "limit": {"default": 2}}}}"#;
+    for (method, path) in [(Method::PUT, ECHO.to_owned()), (Method::POST, format!("{ECHO}/try"))] {
+        let response = with_key(&service, method, &path, ADMIN).body(twice).send().await.unwrap();
+        assert_eq!(response.status(), StatusCode::UNPROCESSABLE_ENTITY, "{path}");
+        let problem: Value = response.json().await.unwrap();
+        assert!(problem["detail"].as_str().unwrap().contains("\"limit\" occurs twice"), "{problem}");
+    }
     assert_eq!(get(&service, ECHO).await["version"], 0, "nothing was stored");
     let (code, shown, error) = command(&service, &["tools", "set", "files/echo", "--shape", &shaped().to_string()]);
     assert!(code == Some(0) && shown.contains(&format!("parameter {HIDDEN}: {{\"fixed\":\"{VALUE}\"}}")), "{shown}{error}");

@@ -72,7 +72,7 @@ pub(super) async fn stream(state: web::Data<State>, request: HttpRequest) -> Htt
     let (of_session, of_rows) = ((state.clone(), session.clone()), state.clone());
     let lasts = move || of_session.0.console.lasts(&of_session.1, &of_session.0.keys);
     let show = move |event: StoredEvent| row(&Visit::of(&of_rows, texts, session.clone()), &event).into_string();
-    live(state, following, lasts, show)
+    live(&request, state, following, lasts, show)
 }
 
 /// The switch for what happens meanwhile. It appears only with scripts.

@@ -165,7 +165,7 @@ impl<'a> Composition<'a> {
         }
     }
 
-    fn holds(&self, id: &ToolId) -> bool {
+    pub(super) fn holds(&self, id: &ToolId) -> bool {
         self.tools.iter().any(|kept| kept.id.as_ref() == Some(id))
     }
 

@@ -25,7 +25,7 @@ use crate::service::publishing::meta_tokens::MetaTokens;
 use crate::service::records::metrics::{Meters, SelectionFigures, SelectionKind};
 use crate::service::records::record::Recorder;
 use crate::service::selection::builtins::{BuiltinFamilies, BuiltinTexts};
-use crate::service::selection::chats::{Chats, over_budget};
+use crate::service::selection::chats::{Chats, Updated, over_budget};
 use crate::service::selection::choose::{ChatParameters, Choose, Chosen, Message};
 use crate::service::selection::compose::Composition;
 use crate::service::selection::explain::Trace;
@@ -139,7 +139,7 @@ impl Select {
         };
         let found = found(&message);
         let builtins = if is_static { BuiltinFamilies::default() } else { self.builtins(&message).await };
-        let (set, of_chat) = self.update_chat(&message, &chosen, whole, &found).await;
+        let Updated { set, dropped, warning } = self.update_chat(&message, &chosen, &found).await;
 
         let mut narrowed = Composition::new(message);
         narrowed.add_fixed();
@@ -176,7 +176,8 @@ impl Select {
             }
         };
 
-        warnings.splice(0..0, of_chat.into_iter().chain(chosen.warnings.iter().cloned()));
+        let gone = no_longer_offered(&message, &dropped, &answer);
+        warnings.splice(0..0, warning.into_iter().chain(gone).chain(chosen.warnings.iter().cloned()));
         let tools = answer.tools.iter().filter_map(|selected| selected.id.as_ref());
         warnings.extend(self.choose.retrieve.down_warnings(tools.clone()));
         let figures = SelectionFigures {
@@ -245,7 +246,7 @@ impl Select {
     }
 
     /// Updates the chat's set. Without a chat id, the set consists of the called tools and the new ones.
-    async fn update_chat(&self, message: &Message<'_>, chosen: &Chosen, whole: Option<Whole>, found: &[ToolId]) -> (ChatSet, Vec<String>) {
+    async fn update_chat(&self, message: &Message<'_>, chosen: &Chosen, found: &[ToolId]) -> Updated {
         let Message { request, principal, view, offer, called, trace } = *message;
         let ids = |positions: &[u32]| -> Vec<ToolId> {
             positions.iter().map(|&position| view.catalog.tools()[position as usize].id.clone()).collect()
@@ -260,23 +261,16 @@ impl Select {
             set.update(&[], earlier, budget);
             set.update(&new, &[], usize::MAX);
             set.update(&[], now, usize::MAX);
-            return (set, Vec::new());
+            return Updated { set, dropped: Vec::new(), warning: None };
         };
         // While a message is being answered, tools are only added. The next one makes room.
         let budget = if request.called_now().next().is_some() { usize::MAX } else { budget };
         let key = ChatKey::of(principal, chat);
         let wanted = Wanted { offered: &new, one_of: &one_of, all_of: &all_of };
-        let updated = match trace {
+        match trace {
             None => self.chats.take(&key, &wanted, called, budget).await,
             Some(_) => self.chats.preview(&key, &wanted, called, budget).await,
-        };
-        let mut warnings: Vec<String> = updated.warning.into_iter().collect();
-        // Do not report tools that the caller may no longer see, or that stay anyway.
-        let keeps_all = whole.is_some() || chosen.kind.keeps_all();
-        let stays = |tool: &ToolId| keeps_all && offer.position(tool, &view.catalog).is_some();
-        let dropped = updated.dropped.iter().filter(|tool| view.tool(tool).is_some() && !stays(tool));
-        warnings.extend(over_budget(budget, MOST_DROPPED, dropped.map(ToString::to_string).collect()));
-        (updated.set, warnings)
+        }
     }
 
     fn record(&self, id: &str, message: &Message<'_>, chosen: &Chosen, kept: &[Selected], figures: &SelectionFigures, arm: Option<Arm>) {
@@ -407,6 +401,14 @@ fn called<'a>(names: impl Iterator<Item = &'a str>, offer: &Offer, view: &View) 
         if is_search { Some(run_tool()) } else { view.operation(name).map(|tool| tool.id.clone()) }
     });
     called.collect()
+}
+
+/// The warning about tools that left the chat's set. It leaves out those that the caller may no longer see, and those that stay for
+/// another reason, such as pinned ones.
+fn no_longer_offered(message: &Message<'_>, dropped: &[ToolId], answer: &Composition<'_>) -> Option<String> {
+    let Message { view, .. } = *message;
+    let gone = dropped.iter().filter(|id| !answer.holds(id)).filter_map(|id| view.tool(id));
+    over_budget(view.settings.chat_budget, MOST_DROPPED, gone.map(|tool| tool.operation_id.to_string()).collect())
 }
 
 /// Tools that the model found, and that are offered or that an offered meta-tool can run for this caller.

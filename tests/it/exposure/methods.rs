@@ -3,6 +3,8 @@
 use reqwest::{Method, StatusCode};
 use serde_json::json;
 
+use super::socket::{Socket, head};
+use crate::harness::keys::{self, ADMIN};
 use crate::harness::{LONG, Start, stdio};
 
 const KEY: &str = "the-key-of-the-service";
@@ -46,6 +48,19 @@ async fn head_answers_wherever_get_does() {
     // The stream of a session has no head.
     let stream = service.request(Method::HEAD, "/mcp").header("accept", "text/event-stream").send();
     assert_eq!(tokio::time::timeout(LONG, stream).await.unwrap().unwrap().status(), StatusCode::METHOD_NOT_ALLOWED);
+}
+
+/// Regression: the stream of events went on unseen after the answer to HEAD, so the connection never answered another request.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_head_of_a_stream_leaves_its_connection_free() {
+    let service = keys::start(&[]).await;
+    let mut socket = Socket::to(&service).await;
+    for (method, path) in [("HEAD", "/v1/admin/events/stream"), ("HEAD", "/v1/admin/events/stream"), ("GET", "/v1/admin/policy")] {
+        socket.send(head(method, path, Some(ADMIN), "\r\n")).await;
+        let answer = socket.answer().await;
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{method} {path}: {answer}");
+        assert_eq!(answer.contains("text/event-stream"), method == "HEAD", "{answer}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use actix_web::web::Bytes;
 use actix_web::{HttpRequest, HttpResponse, get, web};
-use futures::stream::unfold;
+use futures::stream::{empty, unfold};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval};
@@ -17,6 +17,7 @@ use crate::domain::catalog::hidden_text::visible;
 use crate::domain::catalog::tool::ToolId;
 use crate::http::caller::Administrator;
 use crate::http::event_stream::{ALIVE, KEEP_ALIVE, event, streaming};
+use crate::http::methods::was_head;
 use crate::http::problem::{Answer, Code, Problem, limit};
 use crate::http::query::Query;
 use crate::http::state::State;
@@ -166,7 +167,7 @@ pub(in crate::http) async fn stream_events(
     let of_stream = state.clone();
     let has_key = move || caller.0.key.as_ref().is_none_or(|key| of_stream.keys.is_good(key));
     let show = |event: StoredEvent| serde_json::to_string(&EventBody::from(event)).unwrap_or_default();
-    Ok(live(state, following, move || Instant::now() < ends && has_key(), show))
+    Ok(live(&request, state, following, move || Instant::now() < ends && has_key(), show))
 }
 
 /// Begins to follow the events that a request asks for.
@@ -190,13 +191,18 @@ pub(in crate::http) async fn follow(state: &State, query: StreamParameters, requ
     state.activity.follow(query, last.or(after)).await?.ok_or_else(full)
 }
 
-/// The response with the events, as long as `lasts` says so. `show` is the data of an event.
+/// The response with the events, as long as `lasts` says so. `show` is the data of an event. The response to HEAD ends at once: nobody
+/// reads its events, and the connection could not serve another request before their end.
 pub(in crate::http) fn live(
+    request: &HttpRequest,
     state: web::Data<State>,
     following: Following,
     lasts: impl Fn() -> bool + 'static,
     show: impl Fn(StoredEvent) -> String + 'static,
 ) -> HttpResponse {
+    if was_head(request) {
+        return streaming().streaming(empty::<Result<Bytes, Infallible>>());
+    }
     let mut looks = interval(LOOK);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     // The first comment sends the headers.

@@ -19,7 +19,7 @@ use crate::http::blocking::blocking;
 use crate::http::body::Body;
 use crate::http::caller::Administrator;
 use crate::http::described::described;
-use crate::http::problem::{Answer, Code, Problem, limit, read_json};
+use crate::http::problem::{Answer, Code, Problem, limit, read_definition, read_json};
 use crate::http::query::Query;
 use crate::http::state::State;
 use crate::service::catalog::definitions::DefinitionState;
@@ -389,7 +389,7 @@ pub async fn replace_tool_facts(
     path: web::Path<(String, String)>,
     body: Body,
 ) -> Answer {
-    let (written, id): (ToolOverride, _) = (read_json(&body.0)?, tool_of(path));
+    let (written, id): (ToolOverride, _) = (read_definition(&body.0)?, tool_of(path));
     if let Pin { pinned: Some(false) } = read_json(&body.0)? {
         check_unpin(&state, &id)?;
     }
@@ -411,7 +411,7 @@ pub async fn replace_tool_facts(
 )]
 #[post("/v1/admin/tools/{server}/{tool:.+}/try")]
 pub async fn try_tool_facts(state: web::Data<State>, _caller: Administrator, path: web::Path<(String, String)>, body: Body) -> Answer {
-    let written: ToolOverride = read_json(&body.0)?;
+    let written: ToolOverride = read_definition(&body.0)?;
     Ok(uncached(&try_on_messages(&state, &tool_of(path), written).await?))
 }
 
