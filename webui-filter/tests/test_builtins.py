@@ -351,7 +351,7 @@ class TestAPersonsOwnSettings:
             # Regression: "Инструменты не нужны: Инструменты: 3 из 15" and "Aucun outil nécessaire: 3 outils sur 15".
             ("ru-RU", "Инструменты не нужны: 3 из 15"),
             ("fr-FR", "Aucun outil nécessaire : 3 sur 15"),
-            ("zh-CN", "不需要工具：15 个中的 3 个"),
+            ("ja-JP", "ツールは不要です: 15 個中 3 個"),
         ],
     )
     def test_that_line_is_one_sentence_in_every_language(
