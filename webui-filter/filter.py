@@ -144,7 +144,7 @@ class StatusLines(NamedTuple):
 STATUS = {
     "ar": StatusLines(
         "{shown} من أصل {all} أداة",
-        "لا حاجة إلى أي أداة",
+        "لا حاجة إلى أي أداة: {shown} من أصل {all}",
         "اختيار الأدوات متوقف: كل الأدوات متاحة",
         "Toolsieve لا يستجيب: كل الأدوات متاحة",
         "أدوات Toolsieve غير متاحة",
@@ -152,7 +152,7 @@ STATUS = {
     ),
     "cs": StatusLines(
         "{shown} z {all} nástrojů",
-        "Není potřeba žádný nástroj",
+        "Není potřeba žádný nástroj: {shown} z {all}",
         "Výběr nástrojů je vypnutý: k dispozici jsou všechny",
         "Toolsieve neodpovídá: k dispozici jsou všechny nástroje",
         "Nástroje Toolsieve nejsou k dispozici",
@@ -160,15 +160,15 @@ STATUS = {
     ),
     "de": StatusLines(
         "{shown} von {all} Werkzeugen",
-        "Kein Werkzeug nötig",
+        "Kein Werkzeug nötig: {shown} von {all}",
         "Die Werkzeugauswahl ist ausgeschaltet: alle stehen bereit",
         "Toolsieve antwortet nicht: alle Werkzeuge stehen bereit",
         "Die Werkzeuge von Toolsieve sind nicht verfügbar",
         "Toolsieve wählt keine Werkzeuge aus: {error}",
     ),
     "el": StatusLines(
-        "{shown} από {all} εργαλεία",
-        "Δεν χρειάζεται εργαλείο",
+        "{shown} από τα {all} εργαλεία",
+        "Δεν χρειάζεται εργαλείο: {shown} από τα {all}",
         "Η επιλογή εργαλείων είναι ανενεργή: όλα είναι διαθέσιμα",
         "Το Toolsieve δεν αποκρίνεται: όλα τα εργαλεία είναι διαθέσιμα",
         "Τα εργαλεία του Toolsieve δεν είναι διαθέσιμα",
@@ -176,7 +176,7 @@ STATUS = {
     ),
     "en": StatusLines(
         "{shown} of {all} tools",
-        "No tool needed",
+        "No tool needed: {shown} of {all} tools",
         "Tool selection is switched off: all tools are on offer",
         "Toolsieve does not answer: all tools are on offer",
         "Toolsieve's tools are not available",
@@ -184,7 +184,7 @@ STATUS = {
     ),
     "es": StatusLines(
         "{shown} de {all} herramientas",
-        "No hace falta ninguna herramienta",
+        "No hace falta ninguna herramienta: {shown} de {all}",
         "La selección de herramientas está desactivada: todas están disponibles",
         "Toolsieve no responde: todas las herramientas están disponibles",
         "Las herramientas de Toolsieve no están disponibles",
@@ -192,15 +192,15 @@ STATUS = {
     ),
     "fi": StatusLines(
         "{shown}/{all} työkalua",
-        "Työkalua ei tarvita",
+        "Työkalua ei tarvita: {shown}/{all}",
         "Työkalujen valinta on pois päältä: kaikki ovat käytettävissä",
         "Toolsieve ei vastaa: kaikki työkalut ovat käytettävissä",
         "Toolsieven työkalut eivät ole käytettävissä",
         "Toolsieve ei valitse työkaluja: {error}",
     ),
     "fr": StatusLines(
-        "{shown} outils sur {all}",
-        "Aucun outil nécessaire",
+        "{shown} sur {all} outils",
+        "Aucun outil nécessaire : {shown} sur {all}",
         "La sélection des outils est désactivée : tous sont disponibles",
         "Toolsieve ne répond pas : tous les outils sont disponibles",
         "Les outils de Toolsieve ne sont pas disponibles",
@@ -208,7 +208,7 @@ STATUS = {
     ),
     "he": StatusLines(
         "{shown} מתוך {all} כלים",
-        "אין צורך בכלי",
+        "אין צורך בכלי: {shown} מתוך {all}",
         "בחירת הכלים כבויה: כל הכלים זמינים",
         "Toolsieve לא מגיב: כל הכלים זמינים",
         "הכלים של Toolsieve אינם זמינים",
@@ -216,15 +216,15 @@ STATUS = {
     ),
     "hi": StatusLines(
         "{all} में से {shown} टूल",
-        "किसी टूल की ज़रूरत नहीं",
+        "किसी टूल की ज़रूरत नहीं: {all} में से {shown}",
         "टूल चयन बंद है: सभी टूल उपलब्ध हैं",
-        "Toolsieve जवाब नहीं दे रहा: सभी टूल उपलब्ध हैं",
+        "Toolsieve जवाब नहीं दे रहा है: सभी टूल उपलब्ध हैं",
         "Toolsieve के टूल उपलब्ध नहीं हैं",
-        "Toolsieve टूल नहीं चुन रहा: {error}",
+        "Toolsieve टूल नहीं चुन रहा है: {error}",
     ),
     "it": StatusLines(
-        "{shown} strumenti su {all}",
-        "Nessuno strumento necessario",
+        "{shown} su {all} strumenti",
+        "Nessuno strumento necessario: {shown} su {all}",
         "La selezione degli strumenti è disattivata: sono tutti disponibili",
         "Toolsieve non risponde: tutti gli strumenti sono disponibili",
         "Gli strumenti di Toolsieve non sono disponibili",
@@ -232,7 +232,7 @@ STATUS = {
     ),
     "ja": StatusLines(
         "{all} 個中 {shown} 個のツール",
-        "ツールは不要です",
+        "ツールは不要です: {all} 個中 {shown} 個",
         "ツールの選択はオフです。すべてのツールを使えます",
         "Toolsieve が応答しません。すべてのツールを使えます",
         "Toolsieve のツールは使えません",
@@ -240,7 +240,7 @@ STATUS = {
     ),
     "ko": StatusLines(
         "도구 {all}개 중 {shown}개",
-        "필요한 도구 없음",
+        "필요한 도구 없음: {all}개 중 {shown}개",
         "도구 선택이 꺼져 있습니다. 모든 도구를 사용할 수 있습니다",
         "Toolsieve가 응답하지 않습니다. 모든 도구를 사용할 수 있습니다",
         "Toolsieve의 도구를 사용할 수 없습니다",
@@ -248,15 +248,15 @@ STATUS = {
     ),
     "nl": StatusLines(
         "{shown} van {all} tools",
-        "Geen tool nodig",
+        "Geen tool nodig: {shown} van {all}",
         "De toolselectie staat uit: alle tools zijn beschikbaar",
-        "Toolsieve antwoordt niet: alle tools zijn beschikbaar",
+        "Toolsieve reageert niet: alle tools zijn beschikbaar",
         "De tools van Toolsieve zijn niet beschikbaar",
         "Toolsieve selecteert geen tools: {error}",
     ),
     "pl": StatusLines(
         "{shown} z {all} narzędzi",
-        "Żadne narzędzie nie jest potrzebne",
+        "Żadne narzędzie nie jest potrzebne: {shown} z {all}",
         "Wybór narzędzi jest wyłączony: dostępne są wszystkie",
         "Toolsieve nie odpowiada: dostępne są wszystkie narzędzia",
         "Narzędzia Toolsieve są niedostępne",
@@ -264,7 +264,7 @@ STATUS = {
     ),
     "pt": StatusLines(
         "{shown} de {all} ferramentas",
-        "Nenhuma ferramenta necessária",
+        "Nenhuma ferramenta necessária: {shown} de {all}",
         "A seleção de ferramentas está desativada: todas estão disponíveis",
         "O Toolsieve não responde: todas as ferramentas estão disponíveis",
         "As ferramentas do Toolsieve não estão disponíveis",
@@ -272,7 +272,7 @@ STATUS = {
     ),
     "ru": StatusLines(
         "Инструменты: {shown} из {all}",
-        "Инструменты не нужны",
+        "Инструменты не нужны: {shown} из {all}",
         "Выбор инструментов выключен: доступны все",
         "Toolsieve не отвечает: доступны все инструменты",
         "Инструменты Toolsieve недоступны",
@@ -280,7 +280,7 @@ STATUS = {
     ),
     "sv": StatusLines(
         "{shown} av {all} verktyg",
-        "Inget verktyg behövs",
+        "Inget verktyg behövs: {shown} av {all}",
         "Verktygsvalet är avstängt: alla verktyg är tillgängliga",
         "Toolsieve svarar inte: alla verktyg är tillgängliga",
         "Toolsieves verktyg är inte tillgängliga",
@@ -288,7 +288,7 @@ STATUS = {
     ),
     "th": StatusLines(
         "{shown} จาก {all} เครื่องมือ",
-        "ไม่ต้องใช้เครื่องมือ",
+        "ไม่ต้องใช้เครื่องมือ: {shown} จาก {all}",
         "ปิดการเลือกเครื่องมืออยู่ จึงใช้ได้ทุกเครื่องมือ",
         "Toolsieve ไม่ตอบสนอง จึงใช้ได้ทุกเครื่องมือ",
         "ใช้เครื่องมือของ Toolsieve ไม่ได้",
@@ -296,7 +296,7 @@ STATUS = {
     ),
     "tr": StatusLines(
         "{all} araçtan {shown} tanesi",
-        "Araç gerekmiyor",
+        "Araç gerekmiyor: {all} araçtan {shown} tanesi",
         "Araç seçimi kapalı: tüm araçlar kullanılabilir",
         "Toolsieve yanıt vermiyor: tüm araçlar kullanılabilir",
         "Toolsieve'in araçları kullanılamıyor",
@@ -304,7 +304,7 @@ STATUS = {
     ),
     "uk": StatusLines(
         "Інструменти: {shown} з {all}",
-        "Інструменти не потрібні",
+        "Інструменти не потрібні: {shown} з {all}",
         "Вибір інструментів вимкнено: доступні всі",
         "Toolsieve не відповідає: доступні всі інструменти",
         "Інструменти Toolsieve недоступні",
@@ -312,7 +312,7 @@ STATUS = {
     ),
     "zh": StatusLines(
         "{all} 个工具中的 {shown} 个",
-        "不需要工具",
+        "不需要工具：{all} 个中的 {shown} 个",
         "工具选择已关闭：所有工具均可用",
         "Toolsieve 没有响应：所有工具均可用",
         "Toolsieve 的工具不可用",
@@ -320,7 +320,7 @@ STATUS = {
     ),
     "zh-hant": StatusLines(
         "{all} 個工具中的 {shown} 個",
-        "不需要工具",
+        "不需要工具：{all} 個中的 {shown} 個",
         "工具選擇已關閉：所有工具均可使用",
         "Toolsieve 沒有回應：所有工具均可使用",
         "Toolsieve 的工具無法使用",
@@ -1950,8 +1950,8 @@ class Filter:
         if not first or not begins_answer(messages, metadata):
             return None
         all_offered = {*present, *turn.offered, *turn.bound, *turn.judged}
-        text = lines.some_tools.format(shown=len(kept), all=len(all_offered))
-        return text if answer is None or answer.needs_tool else f"{lines.no_tool_needed}: {text}"
+        line = lines.some_tools if answer is None or answer.needs_tool else lines.no_tool_needed
+        return line.format(shown=len(kept), all=len(all_offered))
 
     async def _bind_loaded(
         self, valves: FilterValves, body: Body, registry: Body, user: Body, metadata: Body, request: Any

@@ -345,6 +345,24 @@ class TestAPersonsOwnSettings:
         turn.names()
         assert [status["data"]["description"] for status in turn.statuses] == ["No tool needed: 3 of 15 tools"]
 
+    @pytest.mark.parametrize(
+        ("locale", "line"),
+        [
+            # Regression: "Инструменты не нужны: Инструменты: 3 из 15" and "Aucun outil nécessaire: 3 outils sur 15".
+            ("ru-RU", "Инструменты не нужны: 3 из 15"),
+            ("fr-FR", "Aucun outil nécessaire : 3 sur 15"),
+            ("ja-JP", "ツールは不要です: 15 個中 3 個"),
+        ],
+    )
+    def test_that_line_is_one_sentence_in_every_language(
+        self, plugin: ModuleType, service: Service, locale: str, line: str
+    ) -> None:
+        service.answer = lambda _: answer("find_tools", needs_tool=False)
+        turn = OwnTools(plugin, service, status=True)
+        turn.metadata["variables"] = {"{{USER_LANGUAGE}}": locale}
+        turn.names()
+        assert [status["data"]["description"] for status in turn.statuses] == [line]
+
     def test_switched_off_without_our_tools_says_nothing(self, plugin: ModuleType, service: Service) -> None:
         turn = OwnTools(plugin, service, status=True)
         turn.user = {**USER, "valves": plugin.Filter.UserValves(narrowing="off")}
@@ -382,7 +400,7 @@ class TestAPersonsOwnSettings:
         for language, lines in plugin.STATUS.items():
             assert len(set(lines)) == len(lines), language
             assert all(lines), language
-            places = {"some_tools": {"shown", "all"}, "failed": {"error"}}
+            places = {"some_tools": {"shown", "all"}, "no_tool_needed": {"shown", "all"}, "failed": {"error"}}
             for name, line in lines._asdict().items():
                 assert set(re.findall(r"{(\w+)}", line)) == places.get(name, set()), (language, name)
         assert {language for language, _ in plugin.SCRIPTS} <= plugin.STATUS.keys()

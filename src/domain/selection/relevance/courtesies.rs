@@ -1,8 +1,11 @@
 //! Detects messages in many languages that are only polite: "danke", "谢谢", "ok, merci!", "👍".
 //!
 //! The built-in model handles English best and some scripts not at all. So thanks, greetings, farewells and refusals are listed
-//! in `courtesies.tsv`, one phrase per line with its language. A message is polite if it consists only of such phrases and
-//! symbols. An assent ("yes") needs a tool if the assistant asked or offered something, otherwise not.
+//! in `courtesies.tsv` and `replies.tsv`, one phrase per line with its language. A message is polite if it consists only of such phrases
+//! and symbols. An assent ("yes") needs a tool if the assistant asked or offered something, otherwise not.
+//!
+//! `replies.tsv` doesn't count in [`courtesy_share`]: its words also occur in requests ("please"), and the turn head, which knows that
+//! share, was trained without it.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -12,6 +15,7 @@ use unicode_normalization::UnicodeNormalization;
 use crate::domain::text::words::is_unspaced;
 
 static LIST: &str = include_str!("courtesies.tsv");
+static REPLIES: &str = include_str!("replies.tsv");
 
 /// The meaning of a purely polite message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -33,21 +37,33 @@ const UNITS_READ: usize = 60;
 /// Symbols that mean yes.
 const ASSENTING: [char; 5] = ['👍', '👌', '✅', '🆗', '✔'];
 
-static PHRASES: LazyLock<HashMap<String, Courtesy>> = LazyLock::new(|| {
-    let mut phrases = HashMap::new();
-    for line in LIST.lines().filter(|line| !line.starts_with('#')) {
+/// The phrases that count in [`courtesy_share`].
+static PHRASES: LazyLock<HashMap<String, Courtesy>> = LazyLock::new(|| phrases(rows(LIST)));
+
+/// All phrases.
+static ALL_PHRASES: LazyLock<HashMap<String, Courtesy>> = LazyLock::new(|| phrases(rows(LIST).chain(rows(REPLIES))));
+
+/// The meaning and the text of each phrase in a list.
+fn rows(list: &'static str) -> impl Iterator<Item = (Courtesy, &'static str)> {
+    list.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
         let mut columns = line.split('\t').skip(1);
         let kind = match columns.next() {
             Some("courtesy") => Courtesy::Courtesy,
             Some("assent") => Courtesy::Assent,
-            _ => continue,
+            _ => return None,
         };
-        let Some(phrase) = columns.next() else { continue };
+        Some((kind, columns.next()?))
+    })
+}
+
+fn phrases(rows: impl Iterator<Item = (Courtesy, &'static str)>) -> HashMap<String, Courtesy> {
+    let mut phrases = HashMap::new();
+    for (kind, phrase) in rows {
         // A word may be an assent in one language and a courtesy in another. It then counts as assent.
         phrases.entry(units(phrase).concat()).and_modify(|known: &mut Courtesy| *known = kind.min(*known)).or_insert(kind);
     }
     phrases
-});
+}
 
 /// The meaning of a purely polite message; `None` for any other message, including blank ones.
 pub fn courtesy(message: &str) -> Option<Courtesy> {
@@ -62,7 +78,7 @@ pub fn courtesy(message: &str) -> Option<Courtesy> {
     covered(&units)
 }
 
-/// The share of a message's words that belong to polite phrases, 0 to 1.
+/// The share of a message's words that belong to the phrases of `courtesies.tsv`, 0 to 1.
 pub(crate) fn courtesy_share(message: &str) -> f32 {
     let mut units = units(message);
     units.truncate(UNITS_READ);
@@ -103,7 +119,7 @@ fn covered(units: &[String]) -> Option<Courtesy> {
         let mut phrase = String::new();
         for end in start + 1..=units.len().min(start + LONGEST_PHRASE) {
             phrase.push_str(&units[end - 1]);
-            let Some(&kind) = PHRASES.get(&phrase) else { continue };
+            let Some(&kind) = ALL_PHRASES.get(&phrase) else { continue };
             let together = reached[start].map_or(kind, |before| if before == kind { kind } else { Courtesy::Both });
             // The longer phrase starts further back and wins.
             reached[end].get_or_insert(together);
@@ -143,7 +159,9 @@ fn units(text: &str) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Courtesy, courtesy, courtesy_share};
+    use std::collections::BTreeSet;
+
+    use super::{Courtesy, LIST, REPLIES, courtesy, courtesy_share, rows};
 
     #[test]
     fn courtesies_of_many_scripts_are_known() {
@@ -189,16 +207,95 @@ mod tests {
         for message in ["ja", "Ja, bitte!", "oui", "好的", "はい", "да", "네", "نعم", "👍", "Yes, go ahead.", "ok"] {
             assert_eq!(courtesy(message), Some(Courtesy::Assent), "{message}");
         }
-        for message in ["ok, danke", "sí, gracias", "great, thank you"] {
+        for message in ["ok, danke", "vale, gracias", "great, thank you"] {
             assert_eq!(courtesy(message), Some(Courtesy::Both), "{message}");
         }
     }
 
+    /// Regression: after "shall I send it?", these left the message without a tool.
+    #[test]
+    fn people_say_yes_in_many_ways() {
+        for message in [
+            "sehr gerne",
+            "Das wäre super!",
+            "sí, gracias",
+            "bueno",
+            "por favor",
+            "je veux bien",
+            "oui stp",
+            "perché no",
+            "sim obrigado",
+            "uhum",
+            "ga je gang",
+            "chętnie",
+            "no jasne",
+            "tak, dzięki",
+            "evet teşekkürler",
+            "isterim",
+            "с удовольствием",
+            "да, спасибо",
+            "було б добре",
+            "так, дякую",
+            "ايوه لو سمحت",
+            "نعم، شكرا",
+            "haan thanks",
+            "हाँ प्लीज़",
+            "麻烦你了",
+            "好的，麻烦你了",
+            "おねがいします",
+            "是非",
+            "부탁드립니다",
+            "네 감사합니다",
+        ] {
+            assert_eq!(courtesy(message), Some(Courtesy::Assent), "{message}");
+        }
+    }
+
+    #[test]
+    fn people_decline_in_many_ways() {
+        for message in [
+            "jetzt nicht",
+            "auf keinen fall",
+            "déjalo así",
+            "nan c'est bon",
+            "a posto così",
+            "agora não",
+            "laat maar zitten",
+            "nie teraz",
+            "boşver",
+            "şimdi değil",
+            "не сейчас",
+            "не зараз",
+            "ما يحتاج",
+            "rehne do",
+            "नहीं चाहिए",
+            "下次吧",
+            "不要です",
+            "また今度",
+            "지금 말고",
+        ] {
+            assert_eq!(courtesy(message), Some(Courtesy::Courtesy), "{message}");
+        }
+    }
+
+    #[test]
+    fn every_line_of_both_lists_is_a_phrase() {
+        let lines = |list: &'static str| list.lines().filter(|line| !line.starts_with('#')).count();
+        let distinct: BTreeSet<&str> = REPLIES.lines().collect();
+        assert_eq!((rows(LIST).count(), rows(REPLIES).count()), (lines(LIST), lines(REPLIES)));
+        assert_eq!(distinct.len(), REPLIES.lines().count());
+    }
+
     #[test]
     fn a_share_of_a_message_is_courtesy() {
-        for (message, share) in
-            [("thanks", 1.0), ("thanks for checking", 1.0 / 3.0), ("open it", 0.0), ("", 0.0), ("ok, open it", 1.0 / 3.0)]
-        {
+        for (message, share) in [
+            ("thanks", 1.0),
+            ("thanks for checking", 1.0 / 3.0),
+            ("open it", 0.0),
+            ("", 0.0),
+            ("ok, open it", 1.0 / 3.0),
+            ("please open it", 0.0),
+        ] {
             assert!((courtesy_share(message) - share).abs() < 1e-6, "{message}: {}", courtesy_share(message));
         }
     }

@@ -39,6 +39,9 @@ pub(crate) const MESSAGE_CHARACTERS: usize = 800;
 /// Maximum number of characters per run without whitespace, such as encoded data or tokens.
 pub(crate) const WORD_CHARACTERS: usize = 120;
 
+/// Marks in web pages where a word may be divided.
+const SOFT_HYPHEN: char = '\u{AD}';
+
 /// Minimum number of letters of a text in capitals, which is not just an abbreviation.
 const FEWEST_CAPITALS: usize = 6;
 /// Maximum number of words of a message that is always searched with earlier turns.
@@ -195,7 +198,12 @@ fn leans_on_context(message: &str) -> bool {
 fn normalise(message: &str, most: usize) -> String {
     let unfenced = without_blocks(message);
     let lines = if unfenced.iter().any(|line| line.chars().any(char::is_alphanumeric)) { unfenced } else { message.lines().collect() };
-    calm(shorten(without_pastes(&lines), most))
+    calm(shorten(without_soft_hyphens(without_pastes(&lines)), most))
+}
+
+/// A text without the invisible hyphens of web pages, with which the encoder would see parts of words.
+fn without_soft_hyphens(text: String) -> String {
+    if text.contains(SOFT_HYPHEN) { text.replace(SOFT_HYPHEN, "") } else { text }
 }
 
 /// A text in capitals alone in small letters, because the encoder and the gate know few words in capitals.

@@ -21,9 +21,18 @@ const VERBS: &[&str] = word_list!(
      μετάφρασε תרגם תרגמי ترجم ترجمي ترجملي अनुवाद anuvad terjemahkan"
 );
 /// Verbs that ask for it only together with one of [`MANNERS`].
-const BROAD_VERBS: &[&str] = word_list!("rewrite formuliere formulier çevir çevirir käännä");
+const BROAD_VERBS: &[&str] = word_list!(
+    "rewrite formuliere formulier çevir çevirir käännä \
+     reescribe reescríbeme reescribir réécris réécrivez réécrire riscrivi riscrivimi riscrivere reescreve reescreva reescrever \
+     herschrijf herschrijven przepisz перепиши перепишите перепишіть"
+);
 const MANNERS: &[&str] = word_list!(
     "politely formally nicely professionally um \
+     höflich höflicher freundlicher förmlicher formeller professioneller \
+     educado educada educadamente amable amablemente cortés formal formalmente profesional profissional \
+     poli polie poliment professionnel professionnelle educato educata gentile gentilmente cortese formale professionale \
+     beleefd beleefder netjes netter formeel professioneel grzecznie grzeczniej uprzejmie uprzejmiej formalnie \
+     вежливо вежливее официально официальнее формально ввічливо ввічливіше офіційно офіційніше \
      ingilizceye almancaya fransızcaya türkçeye ispanyolcaya italyancaya rusçaya arapçaya japoncaya \
      englanniksi ruotsiksi suomeksi saksaksi ranskaksi venäjäksi espanjaksi"
 );
@@ -112,6 +121,15 @@ mod tests {
             ("reformule : j'ai supprimé le dossier", "reformule"),
             ("แปลเป็นไทย: closed tomorrow", "แปลเป็นไทย"),
             ("traduce «el archivo fue borrado»", "traduce"),
+            ("formuliere höflicher: lösch den Ordner", "formuliere höflicher"),
+            ("reescribe más educado: borra la carpeta", "reescribe más educado"),
+            ("réécris de façon polie : supprime le dossier", "réécris de façon polie"),
+            ("riscrivi in modo più cortese: cancella la cartella", "riscrivi in modo più cortese"),
+            ("reescreve de forma educada: apaga a pasta", "reescreve de forma educada"),
+            ("herschrijf beleefder: verwijder de map", "herschrijf beleefder"),
+            ("przepisz uprzejmiej: usuń folder", "przepisz uprzejmiej"),
+            ("перепиши вежливее: удали папку", "перепиши вежливее"),
+            ("перепиши ввічливіше: видали теку", "перепиши ввічливіше"),
         ] {
             assert_eq!(before_quoted(message), Some(head), "{message}");
         }
@@ -143,6 +161,8 @@ mod tests {
             "创建翻译任务：首页",
             "dosyayı PDF'e çevir: rapor",
             "rewrite the login page: use React",
+            "перепиши страницу входа: на React",
+            "réécris le fichier : ajoute une ligne",
             "übersetze: wir kommen später. Schick das an Anna",
             "translate the file",
             "translate:",
