@@ -964,7 +964,8 @@ def conversation(messages: Sequence[Any], prompt: str | None, owned: Mapping[str
     Return the last turns with their texts and calls, but without arguments and results.
 
     `prompt` is the user's last message as typed. Open WebUI may have added documents to the message in `messages`. If
-    the provider stores the conversation, `messages` contains only the answer so far.
+    the provider stores the conversation, `messages` contains only the answer so far. If a script sends nothing but
+    instructions, these are the message.
     """
     if not messages:
         return []
@@ -986,7 +987,8 @@ def conversation(messages: Sequence[Any], prompt: str | None, owned: Mapping[str
                 for call_id, name in tool_calls(message)
             ]
             turns.append({**turn, "tool_calls": calls} if calls else turn)
-    return turns
+    instructions = "" if turns else text_of(messages[-1].get("content") if isinstance(messages[-1], Mapping) else None)
+    return turns or [{"role": "user", "content": shortened(instructions, PROMPT_CHARACTERS)}]
 
 
 def typed_prompt(metadata: Mapping[str, Any]) -> str | None:
@@ -1438,12 +1440,12 @@ def headers_of(valves: FilterValves, user: Mapping[str, Any]) -> Body:
 def answer_of(status: int, answer: bytes) -> Answer:
     """Return the selection in a response, or raise `FilterError` if it contains none."""
     if status != 200:
-        hint = " (is the valve 'key' right?)" if status in (401, 403) else ""
-        raise FilterError(f"HTTP {status}{hint}")
+        valve = "key" if status in (401, 403) else "url" if 300 <= status < 400 or status in (404, 405) else ""
+        raise FilterError(f"HTTP {status} (is the valve '{valve}' right?)" if valve else f"HTTP {status}")
     try:
         return parse_answer(json.loads(answer))
     except ValueError:
-        raise FilterError("the answer is not JSON") from None
+        raise FilterError("the answer is not JSON (is the valve 'url' right?)") from None
 
 
 def own_valve(user: Mapping[str, Any], name: str) -> str:

@@ -746,8 +746,9 @@ class TestWhenSomethingFails:
         [
             ((401, {}), "HTTP 401 (is the valve 'key' right?)"),
             ((429, {}), "HTTP 429"),
-            ((302, b""), "HTTP 302"),
-            (b"<html>", "the answer is not JSON"),
+            ((302, b""), "HTTP 302 (is the valve 'url' right?)"),
+            ((404, {}), "HTTP 404 (is the valve 'url' right?)"),
+            (b"<html>", "the answer is not JSON (is the valve 'url' right?)"),
         ],
     )
     def test_the_status_line_says_why(self, plugin: ModuleType, service: Service, reply: Any, error: str) -> None:

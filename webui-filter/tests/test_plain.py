@@ -412,6 +412,17 @@ class TestTheConversation:
         assert [turn["role"] for turn in said] == ["user", "assistant"]
         assert said[0]["content"] == "typed"
 
+    @pytest.mark.parametrize("role", ["system", "developer"])
+    def test_instructions_alone_are_the_message(self, plugin: ModuleType, role: str) -> None:
+        """Regression: the service refused an empty conversation, and the model got all tools."""
+        messages = [{"role": role, "content": "Tell the time in Tokyo."}]
+        said = plugin.conversation(messages, None, {})
+        assert said == [{"role": "user", "content": "Tell the time in Tokyo."}]
+        assert plugin.conversation([*messages, assistant("It is")], None, {}) == [
+            {"role": "assistant", "content": "It is"}
+        ]
+        assert plugin.conversation([None], None, {}) == [{"role": "user", "content": ""}]
+
     def test_long_texts_are_cut_in_the_middle(self, plugin: ModuleType) -> None:
         text = "begin " + "x" * 50_000 + " end"
         older, last = plugin.conversation([user(text), user(text)], None, {})

@@ -169,7 +169,7 @@ fn servers(visit: &Visit<'_>, servers: &[ServerState], catalog: &Catalog) -> Mar
                 td { (phase(texts, server.phase)) }
                 // As on the page of the servers: without tools that are withheld or switched off.
                 td.number { (grouped(catalog.server(name).map_or(0, |server| server.tools.len()) as u64)) }
-                td { (short(server.error.as_deref().unwrap_or_default(), 300)) }
+                td lang="en" { (short(server.error.as_deref().unwrap_or_default(), 300)) }
             }
         }
     };

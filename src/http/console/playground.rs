@@ -384,7 +384,10 @@ fn parts(texts: &Texts, explanation: &Explanation) -> Markup {
     html! {
         h2 { (texts.parts) }
         ol { @for part in &explanation.parts { li { (part) } } }
-        p.quiet { (texts.language_of) ": " (explanation.language.as_deref().unwrap_or(&texts.unsure)) }
+        p.quiet {
+            (texts.language_of) ": "
+            @if let Some(language) = &explanation.language { span lang="en" { (language) } } @else { (texts.unsure) }
+        }
     }
 }
 

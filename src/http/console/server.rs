@@ -163,7 +163,7 @@ fn state_of(visit: &Visit<'_>, view: &ServerView) -> Markup {
         @if view.phase == Some(ServerPhase::Starting) {
             p.notice role="status" { (texts.being_connected) " " a href=(visit.link(SERVER, &[("server", view.server.as_str())])) { (texts.refresh) } }
         }
-        @if let Some(error) = &view.error { p.bad { (short(error, 1_000)) } }
+        @if let Some(error) = &view.error { p.bad lang="en" { (short(error, 1_000)) } }
     }
 }
 

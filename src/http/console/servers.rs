@@ -180,7 +180,7 @@ fn row(visit: &Visit<'_>, server: &ServerView, usage: Option<&ServerUsage>) -> M
             td.number { (milliseconds(half)) " / " (milliseconds(most)) }
             td.number { (counts.changed + counts.new) }
             td { (moment(server.listed_at)) }
-            td.bad { (short(server.error.as_deref().unwrap_or_default(), 300)) }
+            td.bad lang="en" { (short(server.error.as_deref().unwrap_or_default(), 300)) }
             td { a href=(visit.link(SERVER, &[("server", name)])) aria-label={ (visit.texts.change) ": " (short(name, 100)) } { (visit.texts.change) } }
         }
     }

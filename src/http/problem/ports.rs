@@ -6,6 +6,9 @@ use crate::service::ports::{CallError, StoreError};
 /// `Retry-After` while the store is not available, in seconds. The service uses it 2.5 seconds after it is back.
 pub(super) const STORE_RETRY_SECONDS: u64 = 3;
 
+/// What to do about a call without an answer: to repeat it could carry it out twice.
+const MAYBE_CARRIED_OUT: &str = "The server may have carried out the call: check this before you repeat it.";
+
 impl From<StoreError> for Problem {
     fn from(error: StoreError) -> Self {
         let source = std::error::Error::source(&error).map(ToString::to_string);
@@ -31,10 +34,7 @@ impl From<CallError> for Problem {
         let detail = error.to_string();
         match error {
             CallError::UnknownServer => Self::not_found(),
-            CallError::Unavailable { sent: true, .. } => Self::new(
-                Code::ServerUnavailable,
-                format!("{detail}. The server may have carried out the call: check this before you repeat it."),
-            ),
+            CallError::Unavailable { sent: true, .. } => Self::new(Code::ServerUnavailable, format!("{detail}. {MAYBE_CARRIED_OUT}")),
             CallError::Unavailable { retry_after, .. } => {
                 let seconds = whole_seconds(retry_after);
                 Self { retry_after: Some(seconds), ..Self::new(Code::ServerUnavailable, format!("{detail}. Try again in {seconds} s.")) }
@@ -51,7 +51,7 @@ impl From<CallError> for Problem {
                     format!("{detail}. Try again; an administrator can raise it under [user_connections]."),
                 )
             },
-            CallError::Timeout(_) => Self::new(Code::Timeout, detail),
+            CallError::Timeout(_) => Self::new(Code::Timeout, format!("{detail}. {MAYBE_CARRIED_OUT}")),
             CallError::Refused { retry_after: Some(time), .. } => {
                 let seconds = whole_seconds(time);
                 Self { retry_after: Some(seconds), ..Self::new(Code::ServerError, format!("{detail}. Try again in {seconds} s.")) }
@@ -93,7 +93,8 @@ mod tests {
         assert_eq!(busy.detail, "the MCP server refused the call with HTTP status 429. Try again in 7 s.");
 
         let timeout = Problem::from(CallError::Timeout(Duration::from_micros(59_998_380)));
-        assert_eq!(timeout.detail, "no answer within 60 s");
+        let expected = "no answer within 60 s. The server may have carried out the call: check this before you repeat it.";
+        assert_eq!((timeout.code, timeout.retry_after, timeout.detail.as_str()), (Code::Timeout, None, expected));
     }
 
     #[test]

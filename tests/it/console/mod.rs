@@ -397,6 +397,11 @@ async fn the_console_speaks_german() {
     let request = browser.client.get(format!("{}/ui", service.url)).header(ACCEPT_LANGUAGE, "de-DE,en;q=0.5");
     let page = browser.send(request).await;
     assert!(page.text.contains("lang=\"de\"") && page.text.contains("Abmelden") && page.text.contains("verbunden"), "{}", page.text);
+    // What the API says in English is marked as such, for screen readers.
+    let path = "/ui/access/check?groups=builders&tool=mail%2Fsend_email";
+    let request = browser.client.get(format!("{}{path}", service.url)).header(ACCEPT_LANGUAGE, "de-DE,en;q=0.5");
+    let page = browser.send(request).await;
+    assert!(page.text.contains("lang=\"de\"") && page.text.contains("<td lang=\"en\">"), "{}", page.text);
 }
 
 /// A service without keys shows the console to the people on its machine, who could do everything anyway.

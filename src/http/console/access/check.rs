@@ -113,7 +113,7 @@ fn row(visit: &Visit<'_>, decision: &CheckedDecision) -> Markup {
             td { code { (short(&decision.principal, 100)) } }
             th scope="row" { code { (short(&decision.name, 150)) } }
             td { span class=(class) { (effect) } }
-            td { (decision.reason) }
+            td lang="en" { (decision.reason) }
         }
     }
 }
