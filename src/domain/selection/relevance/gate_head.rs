@@ -7,7 +7,7 @@
 
 use serde::Deserialize;
 
-use super::gate::GateEvidence;
+use super::evidence::GateEvidence;
 use super::weighed_signal::WeighedSignal;
 
 static BUILT_IN: &str = include_str!("../../../../assets/gate.json");
