@@ -47,8 +47,8 @@ use self::link::link::{Link, Wire};
 use self::supervision::per_user::UserConnections;
 use self::supervision::server::{self, NoLink, Outlet, Patience, Server};
 use self::supervision::supervisor::Supervisor;
-use self::transport::http::Forwarded;
 use self::transport::oauth::TokenStore;
+use self::transport::sending::Forwarded;
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::service::ports::{

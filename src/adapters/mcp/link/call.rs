@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::adapters::mcp::exchange::{Listeners, Purpose, RawArguments};
 use crate::adapters::mcp::link::error::LinkError;
 use crate::adapters::mcp::link::link::{Link, Reply};
-use crate::adapters::mcp::transport::http::Forwarded;
+use crate::adapters::mcp::transport::sending::Forwarded;
 use crate::domain::execution::outcome;
 use crate::service::ports::{PassthroughKind, PassthroughRequest, Round, ServerMessage, ServerQuestion};
 

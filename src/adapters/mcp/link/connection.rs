@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use ::http::StatusCode;
+use http::StatusCode;
 use rmcp::model::{
     ClientConfig, CustomRequest, CustomResult, ErrorCode, ErrorData, Implementation, ListRootsRequestMethod, ProtocolVersion,
     RequestMetaObject, SubscriptionFilter,
@@ -28,8 +28,9 @@ use crate::adapters::mcp::link::follow::{self, Followed};
 use crate::adapters::mcp::link::link::{LIST_LIMIT, Link, Questions, Wire};
 use crate::adapters::mcp::process::child::{Child, Manners, Processes, Program, SpawnError};
 use crate::adapters::mcp::text::{Secrets, foreign};
-use crate::adapters::mcp::transport::http::{self, HttpClient, HttpFailure, Sender, SignIn};
+use crate::adapters::mcp::transport::http::HttpClient;
 use crate::adapters::mcp::transport::oauth::{TokenError, TokenStore, Tokens};
+use crate::adapters::mcp::transport::sending::{HttpFailure, Sender, SignIn, configured};
 use crate::adapters::mcp::transport::sse::{Remote, SseFailure, SseTransport};
 use crate::adapters::mcp::transport::stdio::StdioTransport;
 use crate::domain::access::authorization::Challenge;
@@ -160,7 +161,7 @@ impl Connector<'_> {
             TransportSettings::StreamableHttp { url, headers } | TransportSettings::Sse { url, headers } => {
                 let tokens = self.tokens().await?;
                 let sign_in = settings.per_user.signs_in.then(|| self.sign_in.cloned().unwrap_or_default());
-                let sender = Sender { client: self.client.clone(), headers: http::configured(headers)?, tokens, sign_in };
+                let sender = Sender { client: self.client.clone(), headers: configured(headers)?, tokens, sign_in };
                 self.remote(url, &sender, era).await
             }
         }
