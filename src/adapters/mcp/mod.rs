@@ -193,7 +193,7 @@ impl McpServers {
             let (messages, waiting) = context.messages.clone().map(waiting_for_answers).unzip();
             let owner = Some(context.principal.id.clone());
             let (progress, trace) = (context.progress.clone(), context.trace.clone());
-            let listeners = Listeners { progress, said: messages, capabilities: None, owner, trace };
+            let listeners = Listeners { progress, messages, capabilities: None, owner, trace };
             let call = pin!(call::send(&held.link, request.clone(), context.round.as_ref(), listeners, forwarded));
             let error = match in_time(call, deadline, waiting.as_deref()).await {
                 Ok(Ok(result)) => return Ok(result),

@@ -95,10 +95,10 @@ impl Waiting {
     }
 }
 
-/// The call to which a server request belongs.
+/// The callers for whom a server's message may be.
 #[derive(Debug)]
-pub(in crate::adapters::mcp) enum Asker {
-    One(Callee),
+pub(in crate::adapters::mcp) enum Recipients {
+    One(Recipient),
     /// Several calls are possible, and nothing identifies the right one.
     Several,
     Nobody,
@@ -106,12 +106,12 @@ pub(in crate::adapters::mcp) enum Asker {
 
 /// The caller to which a server's message is forwarded.
 #[derive(Debug)]
-pub(in crate::adapters::mcp) struct Callee {
-    pub(in crate::adapters::mcp) said: mpsc::Sender<ServerMessage>,
+pub(in crate::adapters::mcp) struct Recipient {
+    pub(in crate::adapters::mcp) messages: mpsc::Sender<ServerMessage>,
     call: Arc<TicketState>,
 }
 
-impl Callee {
+impl Recipient {
     /// Marks the call as waiting for its caller's answer until the returned value is dropped.
     pub(in crate::adapters::mcp) fn waits(&self) -> Waits {
         self.call.asked.fetch_add(1, Ordering::AcqRel);
@@ -169,7 +169,7 @@ impl Exchange {
         };
         match &ticket.listeners.capabilities {
             Some(capabilities) => declare(request.request.get_meta_mut(), capabilities),
-            None if ticket.listeners.said.is_none() => ask_nothing(request.request.get_meta_mut()),
+            None if ticket.listeners.messages.is_none() => ask_nothing(request.request.get_meta_mut()),
             None => {}
         }
         if let Some(trace) = &ticket.listeners.trace {
@@ -289,8 +289,8 @@ impl Exchange {
             "notifications/message" => {
                 if let Some(params) = parsed() {
                     let token = params.get("_meta").and_then(|meta| request_id(meta.get("progressToken")?));
-                    if let Asker::One(callee) = self.callee(stream, token.as_ref()) {
-                        let _ = callee.said.try_send(ServerMessage::Note(params));
+                    if let Recipients::One(recipient) = self.recipient(stream, token.as_ref()) {
+                        let _ = recipient.messages.try_send(ServerMessage::Note(params));
                     }
                 }
             }
@@ -447,28 +447,28 @@ impl Exchange {
     }
 
     /// Finds the caller for a server request by the metadata of the request.
-    pub(in crate::adapters::mcp) fn asker(&self, meta: &RequestMetaObject) -> Asker {
+    pub(in crate::adapters::mcp) fn recipients(&self, meta: &RequestMetaObject) -> Recipients {
         let meta = |key: &str| meta.0.0.get(key).and_then(request_id);
-        self.callee(meta(STREAM).as_ref(), meta("progressToken").as_ref())
+        self.recipient(meta(STREAM).as_ref(), meta("progressToken").as_ref())
     }
 
     /// Finds the caller for a server's message: by the stream on which the message arrived, by its progress token, or as the only
     /// caller with a running call. If several calls of one caller run, calls that already wait for an answer are excluded,
     /// because the server can't make another request in these.
-    fn callee(&self, stream: Option<&RequestId>, token: Option<&RequestId>) -> Asker {
+    fn recipient(&self, stream: Option<&RequestId>, token: Option<&RequestId>) -> Recipients {
         let waiting = lock(&self.waiting);
         // A stream is one of ours. A token may be the server's own, which names no call.
         let of_stream = || Some(waiting.answers.get(stream?).and_then(Weak::upgrade));
         let of_token = || Some(waiting.progress.get(token?)?.upgrade());
-        let callee = |call: Arc<TicketState>| match call.listeners.said.clone() {
-            Some(said) => Asker::One(Callee { said, call }),
-            None => Asker::Nobody,
+        let recipient = |call: Arc<TicketState>| match call.listeners.messages.clone() {
+            Some(messages) => Recipients::One(Recipient { messages, call }),
+            None => Recipients::Nobody,
         };
         match of_stream().or_else(of_token) {
-            Some(Some(ticket)) => return callee(ticket),
+            Some(Some(ticket)) => return recipient(ticket),
             // The caller has gone. The message is for nobody else.
-            Some(None) => return Asker::Nobody,
-            None if waiting.has_abandoned() => return Asker::Nobody,
+            Some(None) => return Recipients::Nobody,
+            None if waiting.has_abandoned() => return Recipients::Nobody,
             None => {}
         }
         let mut calls: Vec<Arc<TicketState>> = waiting.answers.values().filter_map(Weak::upgrade).collect();
@@ -480,10 +480,10 @@ impl Exchange {
             calls.retain(|call| call.asked.load(Ordering::Acquire) == 0);
         }
         match (calls.pop(), calls.len()) {
-            (Some(only), 0) => callee(only),
-            (Some(_), _) => Asker::Several,
-            (None, _) if waits => Asker::Several,
-            (None, _) => Asker::Nobody,
+            (Some(only), 0) => recipient(only),
+            (Some(_), _) => Recipients::Several,
+            (None, _) if waits => Recipients::Several,
+            (None, _) => Recipients::Nobody,
         }
     }
 
@@ -551,8 +551,8 @@ mod tests {
 
     /// A running call of a caller that takes messages, and the messages.
     fn listening(exchange: &Exchange, id: i64) -> (Ticket, mpsc::Receiver<ServerMessage>) {
-        let (said, messages) = mpsc::channel(4);
-        (waiting_with(exchange, id, Listeners { said: Some(said), ..Listeners::default() }), messages)
+        let (sender, messages) = mpsc::channel(4);
+        (waiting_with(exchange, id, Listeners { messages: Some(sender), ..Listeners::default() }), messages)
     }
 
     /// Lets the server send a log message and a request, and returns whether the caller gets the message and would be asked.
@@ -565,7 +565,7 @@ mod tests {
         exchange.answered(&RequestId::String("q".into()));
         let mut meta = RequestMetaObject::default();
         meta.0.0.extend(question["params"]["_meta"].as_object().cloned().unwrap_or_default());
-        (matches!(messages.try_recv(), Ok(ServerMessage::Note(_))), matches!(exchange.asker(&meta), Asker::One(_)))
+        (matches!(messages.try_recv(), Ok(ServerMessage::Note(_))), matches!(exchange.recipients(&meta), Recipients::One(_)))
     }
 
     #[test]

@@ -60,7 +60,7 @@ pub(in crate::adapters::mcp) enum Purpose {
 #[derive(Clone, Debug, Default)]
 pub(in crate::adapters::mcp) struct Listeners {
     pub(in crate::adapters::mcp) progress: Option<mpsc::Sender<Progress>>,
-    pub(in crate::adapters::mcp) said: Option<mpsc::Sender<ServerMessage>>,
+    pub(in crate::adapters::mcp) messages: Option<mpsc::Sender<ServerMessage>>,
     /// The client's capabilities, if it answers server requests by repeating its own request.
     pub(in crate::adapters::mcp) capabilities: Option<Value>,
     /// The caller of the request, if there is one.

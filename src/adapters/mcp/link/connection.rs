@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use url::Url;
 
-use crate::adapters::mcp::exchange::{Asker, Exchange, RAW, UNUSABLE};
+use crate::adapters::mcp::exchange::{Exchange, RAW, Recipients, UNUSABLE};
 use crate::adapters::mcp::link::error::{LinkError, transport_error};
 use crate::adapters::mcp::link::follow::{self, Followed};
 use crate::adapters::mcp::link::link::{LIST_LIMIT, Link, Questions, Wire};
@@ -350,18 +350,18 @@ const INVALID_REQUEST: ErrorCode = ErrorCode::INVALID_REQUEST;
 impl Client {
     /// Forwards a server request to the caller and returns the answer.
     async fn hand_on(&self, method: String, params: Value, meta: &RequestMetaObject) -> Result<Value, ErrorData> {
-        let callee = match self.exchange.asker(meta) {
-            Asker::One(callee) => callee,
-            Asker::Several => {
+        let recipient = match self.exchange.recipients(meta) {
+            Recipients::One(recipient) => recipient,
+            Recipients::Several => {
                 let message = "several calls are running on this connection, and the request does not say which one it belongs to";
                 return Err(ErrorData::new(INVALID_REQUEST, message, None));
             }
-            Asker::Nobody => return Err(ErrorData::new(INVALID_REQUEST, "the caller can't be asked", None)),
+            Recipients::Nobody => return Err(ErrorData::new(INVALID_REQUEST, "the caller can't be asked", None)),
         };
         let gone = || ErrorData::new(INVALID_REQUEST, "the caller has disconnected", None);
         let (answer, answered) = oneshot::channel();
-        let _waits = callee.waits();
-        callee.said.send(ServerMessage::Question(ServerQuestion { method, params, answer })).await.map_err(|_| gone())?;
+        let _waits = recipient.waits();
+        recipient.messages.send(ServerMessage::Question(ServerQuestion { method, params, answer })).await.map_err(|_| gone())?;
         match timeout(ANSWERING, answered).await {
             Ok(answered) => answered.map_err(|_| gone())?.map_err(|Refusal { code, message }| {
                 ErrorData::new(ErrorCode(i32::try_from(code).unwrap_or(INVALID_REQUEST.0)), message, None)
