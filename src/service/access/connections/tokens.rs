@@ -72,8 +72,8 @@ impl Connections {
         }
     }
 
-    /// A token instead of the one that the server has rejected. With `is_last`, that one was as new as possible, so the sign-in ends, and the
-    /// result is an error.
+    /// A token instead of the one that the server has rejected. With `is_last`, that one was as new as possible, so the sign-in ends, and
+    /// the result is an error.
     pub(crate) async fn challenged(
         self: &Arc<Self>,
         context: &CallContext,
