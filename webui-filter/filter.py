@@ -13,6 +13,11 @@ description: Shows the model only the tools that a message needs, as selected by
 # Open WebUI shares one instance of the filter between all chats, so the filter stores nothing about chats or people.
 # For each event loop, `Link` keeps a connection to the service. On any error, the chat continues with all its tools.
 # The filter only narrows the list of tools; the service enforces which tools a user may call.
+#
+# The parts: names, limits and patterns; texts of the status line; valves; errors and values; connections; definitions;
+# the functions of a turn; functions that stay; messages and calls; the conversation; the service's response; selection
+# of functions; the connection to the service; valves and language of a user; lookups in Open WebUI; question and
+# answer; status line and log; the hooks.
 
 import asyncio
 import contextlib
@@ -36,6 +41,9 @@ from pydantic import BaseModel, Field, field_validator
 
 log = logging.getLogger("toolsieve.filter")
 
+# --- Names, limits and patterns --------------------------------------------------------------------------------------
+
+# The meta-tools, by their public names.
 SEARCH_FUNCTION = "find_tools"
 RUN_FUNCTION = "run_tool"
 DESCRIBE_FUNCTION = "describe_tools"
@@ -67,13 +75,17 @@ THREAD = re.compile(
 )
 AUTHOR = re.compile(r"(?P<name>[^\n:]{1,100}): ")
 
+# What the service gets of a conversation: the number of turns before the message, and characters of the message and of
+# each other text.
 TURNS = 6
 PROMPT_CHARACTERS = 6000
 OLDER_CHARACTERS = 1500
-# The service rejects a larger limit.
+# The service rejects a larger `limit`, and more names in `keep`.
 MOST_TOOLS = 128
-MOST_DISCLOSED = 200
 MOST_KEPT = 1000
+# Maximum number of names in `disclose`.
+MOST_DISCLOSED = 200
+# Maximum size of a response, and maximum value of the valve `timeout`, in seconds.
 ANSWER_BYTES = 4 * 1024 * 1024
 LONGEST_TIMEOUT = 10.0
 # Number of parts into which a timeout is divided; see `within`.
@@ -105,10 +117,10 @@ IMAGES_TEXT = "Here are the images from the tool results"
 DEFAULT_PORTS = {"http": 80, "https": 443}
 LOOPBACK = {"localhost", "127.0.0.1", "::1", "0.0.0.0"}  # noqa: S104 (compared with, never bound)
 
+# A JSON object.
 Body = dict[str, Any]
 Emitter = Callable[[Body], Awaitable[Any]]
 T = TypeVar("T")
-
 
 # Functions that a person chose, and that therefore stay, by what was chosen. Open WebUI offers some of them only then.
 CHOSEN_FEATURES = {
@@ -128,6 +140,9 @@ CHOSEN_ITEMS = {
 # The list of skills that the model can open, in a system prompt.
 LISTED_SKILLS = "<available_skills>"
 CHOSEN_SKILLS = ("view_skill", "read_skill_file", "grep_skill_files", "update_skill_files")
+
+
+# --- Texts of the status line ----------------------------------------------------------------------------------------
 
 
 class StatusLines(NamedTuple):
@@ -346,6 +361,9 @@ SCRIPTS = (
 )
 
 
+# --- Valves ----------------------------------------------------------------------------------------------------------
+
+
 class FilterValves(BaseModel):
     """The settings for administrators. All types are simple, because Open WebUI's form edits text and switches."""
 
@@ -426,6 +444,9 @@ class FilterUserValves(BaseModel):
     )
 
 
+# --- Errors and values -----------------------------------------------------------------------------------------------
+
+
 class FilterError(Exception):
     """The service's response is unusable. The message contains no secrets and no text of users, so it can be logged."""
 
@@ -504,7 +525,7 @@ class Asking(NamedTuple):
     searches: dict[str, list[str]]
 
 
-# --- Reading data from Open WebUI ------------------------------------------------------------------------------------
+# --- Connections -----------------------------------------------------------------------------------------------------
 
 
 def parse_connections(text: str) -> dict[str, str]:
@@ -571,6 +592,9 @@ def connections_below(configured: Iterable[Any], service: str, key: str = "") ->
     return found
 
 
+# --- Texts and definitions -------------------------------------------------------------------------------------------
+
+
 def text_of(content: object) -> str:
     """Return the text of a message, which may be a string or a list of parts. Images and other parts are ignored."""
     if isinstance(content, str):
@@ -597,6 +621,9 @@ def function_names(definitions: Sequence[Any]) -> list[str]:
     except (KeyError, TypeError, IndexError):
         names = [None]
     return names if {str}.issuperset(map(type, names)) else [function_name(definition) for definition in definitions]
+
+
+# --- The functions of a turn -----------------------------------------------------------------------------------------
 
 
 def published_name(name: str, prefix: str, registry: Mapping[str, Any]) -> str:
@@ -669,6 +696,9 @@ def names_over_mcp(messages: Sequence[Any], connections: Mapping[str, str]) -> d
         for prefix in prefixes
         if name.startswith(prefix)
     }
+
+
+# --- Functions that stay without a judgement -------------------------------------------------------------------------
 
 
 def chosen_patterns(metadata: Mapping[str, Any], prompts: Iterable[str]) -> list[str]:
@@ -748,6 +778,9 @@ def judged_functions(
             text = description[:DESCRIPTION_CHARACTERS] if isinstance(description, str) else ""
             judged[name] = {"name": name, "description": text}
     return dict(itertools.islice(judged.items(), MOST_JUDGED))
+
+
+# --- Messages and calls ----------------------------------------------------------------------------------------------
 
 
 def searches(messages: Sequence[Any]) -> dict[str, list[str]]:
@@ -954,6 +987,9 @@ def result_names(message: Mapping[str, Any]) -> list[str]:
     return [name for name in names if name]
 
 
+# --- The conversation ------------------------------------------------------------------------------------------------
+
+
 def shortened(text: str, longest: int) -> str:
     """Return the beginning and the end of a long text, because one of them usually contains the request."""
     return text if len(text) <= longest else f"{text[: longest // 2]}\n…\n{text[-(longest // 2) :]}"
@@ -1068,6 +1104,9 @@ def lasting_chat_id(chat_id: object) -> str | None:
     if not isinstance(chat_id, str) or chat_id.startswith(("local:", "temporary:", CHANNEL)):
         return None
     return chat_id or None
+
+
+# --- The service's response ------------------------------------------------------------------------------------------
 
 
 def parse_answer(value: object) -> Answer:
@@ -1199,7 +1238,7 @@ def narrowed_tools(
     return others + [present.get(name) or {"type": "function", "function": registry[name]["spec"]} for name in order]
 
 
-# --- Requests to the service and to Open WebUI -----------------------------------------------------------------------
+# --- The connection to the service -----------------------------------------------------------------------------------
 
 
 class Pause:
@@ -1448,6 +1487,9 @@ def answer_of(status: int, answer: bytes) -> Answer:
         raise FilterError("the answer is not JSON (is the valve 'url' right?)") from None
 
 
+# --- Valves and language of a user -----------------------------------------------------------------------------------
+
+
 def own_valve(user: Mapping[str, Any], name: str) -> str:
     """Return one of the user's own settings, or an empty text if there is none."""
     valves = user.get("valves")
@@ -1518,6 +1560,9 @@ def wait_at_most(valves: FilterValves) -> float:
 def hook_limit(valves: FilterValves) -> float:
     """Return the time limit for a hook in seconds, for the request and for lookups in Open WebUI's database."""
     return wait_at_most(valves) + 0.5
+
+
+# --- Lookups in Open WebUI -------------------------------------------------------------------------------------------
 
 
 async def configured_connections(request: Any) -> list[Any]:
@@ -1596,6 +1641,9 @@ async def group_names(user: Mapping[str, Any]) -> list[str]:
         return []
 
 
+# --- Question and answer ---------------------------------------------------------------------------------------------
+
+
 def question_about(
     valves: FilterValves,
     connections: Mapping[str, str],
@@ -1621,14 +1669,6 @@ def question_about(
         "token_budget": valves.token_budget if valves.token_budget > 0 else None,
     }
     return {**question, **{key: value for key, value in optional.items() if value}}
-
-
-def has_direct(registry: Mapping[str, Any], service: str) -> bool:
-    """Return whether some of these functions come from a user's own connection to the service."""
-    direct = (entry.get("server") for entry in registry.values() if isinstance(entry, dict) and entry.get("direct"))
-    return any(
-        path_below(document_url(server), service) is not None for server in direct if isinstance(server, Mapping)
-    )
 
 
 def what_to_ask(
@@ -1709,6 +1749,17 @@ def what_to_offer(turn: Turn, asking: Asking, answer: Answer | None, present: Se
     stay = fitting | asking.asked.intersection(turn.shown) | asking.staying
     found = with_published_names(asking.found, turn.by_name)
     return [*answered, *found, *(name for name in turn.judged if name in stay)]
+
+
+# --- Status line and log ---------------------------------------------------------------------------------------------
+
+
+def has_direct(registry: Mapping[str, Any], service: str) -> bool:
+    """Return whether some of these functions come from a user's own connection to the service."""
+    direct = (entry.get("server") for entry in registry.values() if isinstance(entry, dict) and entry.get("direct"))
+    return any(
+        path_below(document_url(server), service) is not None for server in direct if isinstance(server, Mapping)
+    )
 
 
 def tool_servers_of(registry: Mapping[str, Any]) -> list[str]:

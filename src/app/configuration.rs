@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::foundation::Foundation;
 use super::listening::admission;
 use super::parts::{AccessParts, CallParts, CatalogParts, Parts};
-use crate::http::caller::Admission;
+use crate::http::admission::Admission;
 use crate::service::catalog::reload::{Apply, Reload};
 use crate::service::servers::{ServerParts, Servers, StoredServers};
 use crate::settings::Settings;

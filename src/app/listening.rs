@@ -24,7 +24,7 @@ use utoipa_actix_web::AppExt;
 use super::StartError;
 use crate::adapters::descriptors::{self, Descriptors};
 use crate::http;
-use crate::http::caller::{Access, Admission};
+use crate::http::admission::{Access, Admission};
 use crate::http::connections::{Connection, ConnectionLimits, Connections, Io, KEEP_ALIVE};
 use crate::http::state::State;
 use crate::service::access::keys::Keys;

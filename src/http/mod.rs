@@ -2,6 +2,8 @@
 
 pub(crate) mod access_log;
 mod address;
+pub(crate) mod admission;
+mod area;
 mod blocking;
 pub(crate) mod body;
 pub(crate) mod caller;

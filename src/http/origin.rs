@@ -7,7 +7,7 @@ use actix_web::http::Method;
 use actix_web::http::header::{self, HeaderMap};
 use url::Url;
 
-use crate::http::caller::{is_console, is_page, is_signed_link};
+use crate::http::area::{is_console, is_page, is_signed_link};
 
 /// A header that browsers set and pages can't change.
 const SITE: &str = "sec-fetch-site";

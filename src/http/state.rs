@@ -7,8 +7,8 @@ use ipnet::IpNet;
 use tokio_util::sync::CancellationToken;
 
 use crate::http::access_log::AccessLog;
+use crate::http::admission::Admission;
 use crate::http::body::Bodies;
-use crate::http::caller::Admission;
 use crate::http::console::session::ConsoleSessions;
 use crate::http::mcp::Finished;
 use crate::http::methods::Methods;

@@ -7,11 +7,11 @@ use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value};
 use url::Url;
 
+use crate::settings::entry::Entry;
 use crate::settings::exchange::TokenExchange;
 use crate::settings::finding::{Findings, Location};
 use crate::settings::http::HttpSettings;
 use crate::settings::json_text::{child, item};
-use crate::settings::mcp_file::Entry;
 use crate::settings::secrets::SecretSettings;
 use crate::settings::servers::{ServerSettings, TransportSettings};
 use crate::settings::values::Reader;

@@ -5,9 +5,9 @@ use http::HeaderName;
 use serde_json::{Map, Value};
 use url::Url;
 
+use crate::settings::entry::Entry;
 use crate::settings::forwarding;
 use crate::settings::json_text::child;
-use crate::settings::mcp_file::Entry;
 
 const KEY: &str = "exchange";
 const KEYS: [&str; 3] = ["header", "subject_token_type", "audience"];

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use http::{HeaderMap, HeaderName};
 use serde_json::Value;
 
+use crate::settings::entry::Entry;
 use crate::settings::json_text::{child, item};
-use crate::settings::mcp_file::Entry;
 
 const KEYS: [&str; 4] = ["enabled", "whitelist", "blacklist", "debug_headers"];
 /// Headers that concern only this connection or request. Forwarding them would break the request to the server. So do all that MCP

@@ -10,6 +10,7 @@ mod connect;
 mod definitions;
 mod documents;
 mod embedder;
+mod entry;
 mod exchange;
 mod files;
 mod finding;

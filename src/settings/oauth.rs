@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use serde_json::Value;
 use url::Url;
 
+use crate::settings::entry::Entry;
 use crate::settings::json_text::child;
-use crate::settings::mcp_file::Entry;
 
 const KEYS: [&str; 7] = ["server_url", "storage_type", "callback_port", "use_loopback", "client_metadata", "issuer", "private_addresses"];
 

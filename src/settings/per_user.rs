@@ -11,9 +11,9 @@ use crate::domain::access::secret::SecretName;
 use crate::domain::access::template::{FIELDS, Parsed, Slot, Template, TemplateError};
 use crate::domain::text::similar::nearest;
 use crate::settings::connect::TokenFor;
+use crate::settings::entry::Entry;
 use crate::settings::finding::suggestion;
 use crate::settings::json_text::{child, item};
-use crate::settings::mcp_file::Entry;
 use crate::settings::servers::{RemoteSettings, TransportSettings};
 
 /// The header that contains a token of a sign-in.

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::settings::entry::Entry;
 use crate::settings::json_text::{child, item};
-use crate::settings::mcp_file::Entry;
 
 const KEYS: [&str; 2] = ["read", "write"];
 const EXPECTED: &str = "true, false, or an object such as {\"read\": [\"/srv/docs\"], \"write\": [\"/srv/notes\"]}";

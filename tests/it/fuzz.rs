@@ -180,7 +180,8 @@ fn regrown_line(original: &[u8], other: &[u8], numbers: &mut Numbers) -> Option<
     Some(lines.join(&b'\n'))
 }
 
-/// A tree of values that has changed, or one to four changes of the text: a byte, a part that goes, comes twice or moves, a token, or the rest of another file.
+/// A tree of values that has changed, or one to four changes of the text: a byte, a part that goes, comes twice or moves, a token, or the
+/// rest of another file.
 fn mutated(original: &[u8], others: &[(PathBuf, Vec<u8>)], numbers: &mut Numbers) -> Vec<u8> {
     if numbers.below(2) == 0 {
         let other = &others[numbers.below(others.len())].1;

@@ -463,7 +463,8 @@ async fn a_copy_needs_an_empty_target_of_the_other_kind() {
 /// Every table of the database is copied, and both databases have the same columns.
 #[tokio::test(flavor = "multi_thread")]
 async fn both_databases_have_the_same_tables() {
-    // What services on a database share, while a file has one service: numbers of changes, rates, files and their key, what was forgotten, and what others may learn.
+    // What services on a database share, while a file has one service: numbers of changes, rates, files and their key, what was forgotten,
+    // and what others may learn.
     const ONLY: [&str; 8] = [
         "_sqlx_migrations",
         "state_version",

@@ -1,7 +1,7 @@
-//! An MCP server over HTTP with a stream of events, as of protocol 2024-11-05. See `behaviour.rs`; besides: `port=N`,
-//! `key=K` wants it in the header `x-key`, `endpoint=ADDRESS` names that for messages, `silent` names none,
-//! `late-answers` answers posts only after what they asked for was done, `list-status=N` says no to lists once a call
-//! sleeps, and a call of `cut` ends the stream in the middle of an event. A post to the stream's own address is refused. The port it listens on is its first line of output.
+//! An MCP server over HTTP with a stream of events, as of protocol 2024-11-05. See `behaviour.rs`; besides: `port=N`, `key=K` wants it in
+//! the header `x-key`, `endpoint=ADDRESS` names that for messages, `silent` names none, `late-answers` answers posts only after what they
+//! asked for was done, `list-status=N` says no to lists once a call sleeps, and a call of `cut` ends the stream in the middle of an event.
+//! A post to the stream's own address is refused. The port it listens on is its first line of output.
 #![expect(clippy::unwrap_used, clippy::expect_used, clippy::print_stdout, reason = "a test server may panic")]
 #![allow(clippy::pedantic, unreachable_pub, dead_code, reason = "shared with the other test server")]
 

@@ -1,5 +1,5 @@
-//! An MCP server over standard streams. See `behaviour.rs`; besides: `refuse-start` says why on standard error and
-//! ends, `spy` tries to read and write files, `die-once=FILE` ends on its first start, `ignore-end` ignores the end of its input and `SIGTERM`.
+//! An MCP server over standard streams. See `behaviour.rs`; besides: `refuse-start` says why on standard error and ends, `spy` tries to
+//! read and write files, `die-once=FILE` ends on its first start, `ignore-end` ignores the end of its input and `SIGTERM`.
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test server may panic")]
 #![allow(clippy::pedantic, unreachable_pub, dead_code, reason = "shared with the other test server")]
 

@@ -144,8 +144,8 @@ pub(super) fn adopt_database(folder: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives a file of root, or a folder with all its contents, to the owner of the data folder, and flushes it to disk. Files of other accounts
-/// stay theirs: the folder may be a volume that belongs to root, and that the service's group may write.
+/// Gives a file of root, or a folder with all its contents, to the owner of the data folder, and flushes it to disk. Files of other
+/// accounts stay theirs: the folder may be a volume that belongs to root, and that the service's group may write.
 fn adopt(path: &Path, owner: &fs::Metadata) -> io::Result<()> {
     give(path, owner)?;
     if fs::symlink_metadata(path)?.is_dir() {

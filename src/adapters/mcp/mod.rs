@@ -38,17 +38,17 @@ pub use self::process::sandbox::SandboxPlaces;
 pub use self::timing::Timing;
 pub use self::transport::client::client_builder;
 
-use self::exchange::Listeners;
+use self::exchange::{Exchange, Listeners};
 use self::link::asking::{in_time, waiting_for_answers};
 use self::link::attempt::Surroundings;
 use self::link::call::{self, Request};
 use self::link::error::LinkError;
-use self::link::link::Wire;
+use self::link::link::{Link, Wire};
 use self::supervision::per_user::UserConnections;
 use self::supervision::server::{self, NoLink, Outlet, Patience, Server};
 use self::supervision::supervisor::Supervisor;
-use self::transport::http::Forwarded;
 use self::transport::oauth::TokenStore;
+use self::transport::sending::Forwarded;
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::catalog::tool::{ServerName, ToolId};
 use crate::service::ports::{
@@ -189,27 +189,11 @@ impl McpServers {
                 Err(NoLink::Retired) => continue,
                 Err(no_link) => return Err(unlinked(no_link)),
             };
-            let mut forwarded = settings.remote.forwarding.as_ref().map(|rules| {
-                let mut headers = rules.select(&context.headers, &self.token_headers.load());
-                // Forwarded headers must not override per-user headers.
-                for name in settings.per_user.templates.keys() {
-                    headers.remove(name.to_lowercase());
-                }
-                Forwarded(headers)
-            });
-            if let Request::Call { tool, arguments } = &request
-                && held.link.is_modern
-                && held.link.wire == Wire::StreamableHttp
-            {
-                let headers = server.param_headers.of(tool, arguments).into_iter();
-                let headers =
-                    headers.filter_map(|(name, value)| Some((HeaderName::try_from(name).ok()?, HeaderValue::try_from(value).ok()?)));
-                forwarded.get_or_insert_default().0.extend(headers);
-            }
+            let forwarded = self.forwarded(&server, &held.link, &request, &context);
             let (messages, waiting) = context.messages.clone().map(waiting_for_answers).unzip();
             let owner = Some(context.principal.id.clone());
             let (progress, trace) = (context.progress.clone(), context.trace.clone());
-            let listeners = Listeners { progress, said: messages, capabilities: None, owner, trace };
+            let listeners = Listeners { progress, messages, capabilities: None, owner, trace };
             let call = pin!(call::send(&held.link, request.clone(), context.round.as_ref(), listeners, forwarded));
             let error = match in_time(call, deadline, waiting.as_deref()).await {
                 Ok(Ok(result)) => return Ok(result),
@@ -225,52 +209,35 @@ impl McpServers {
                     return Err(CallError::Timeout(limit));
                 }
             };
-            let (reason, sent) = match error {
-                LinkError::Protocol { code, message, data } => return Err(CallError::Protocol { code, message, data }),
-                LinkError::Rejected { code, message, data } => {
-                    // Another server, with another protocol version, may have replaced this one.
-                    if code != INVALID_PARAMS {
-                        held.link.exchange.suspect.notify_one();
-                    }
-                    return Err(CallError::Protocol { code, message, data });
-                }
-                LinkError::TooLarge { limit } => return Err(CallError::TooLarge { limit }),
-                LinkError::Challenged(challenge) => return Err(CallError::Challenged(challenge)),
-                error @ LinkError::Refused(_) if error.is_of_proxy() => {
-                    held.link.exchange.suspect.notify_one();
-                    // A proxy sends 503 if it has no server to pass the call on to.
-                    let sent = !matches!(error, LinkError::Refused(StatusCode::SERVICE_UNAVAILABLE));
-                    (error.to_string(), sent)
-                }
-                // The server no longer accepts the user's secret, with which it accepted the connection.
-                error @ LinkError::Refused(StatusCode::UNAUTHORIZED) if !settings.per_user.is_empty() => {
-                    return Err(CallError::NotLetIn { reason: error.to_string(), retry_after: server::SHORT_RETRY });
-                }
-                LinkError::Refused(status) => {
-                    if status == StatusCode::BAD_REQUEST {
-                        held.link.exchange.suspect.notify_one();
-                    }
-                    return Err(CallError::Refused { status: status.as_u16(), retry_after: None });
-                }
-                LinkError::Busy(StatusCode::SERVICE_UNAVAILABLE, retry_after) => {
-                    held.link.exchange.suspect.notify_one();
-                    return Err(CallError::Unavailable { reason: error.to_string(), retry_after, sent: false });
-                }
-                LinkError::Busy(status, time) => {
-                    return Err(CallError::Refused { status: status.as_u16(), retry_after: Some(time) });
-                }
-                LinkError::Unusable(message) => return Err(CallError::Protocol { code: INTERNAL_ERROR, message, data: None }),
-                LinkError::Closed { reason, sent } => {
-                    held.link.exchange.suspect.notify_one();
-                    if !sent && std::mem::take(&mut is_spare) {
-                        failed = Some(Arc::clone(&held.link));
-                        continue;
-                    }
-                    (reason.into_owned(), sent)
-                }
-            };
-            return Err(CallError::Unavailable { reason, retry_after: AFTER_LOSS, sent });
+            if matches!(error, LinkError::Closed { sent: false, .. }) && std::mem::take(&mut is_spare) {
+                held.link.exchange.suspect.notify_one();
+                failed = Some(Arc::clone(&held.link));
+                continue;
+            }
+            return Err(call_error(error, &held.link.exchange, !settings.per_user.is_empty()));
         }
+    }
+
+    /// The headers to send with a request: those of the caller that the settings forward, and those that repeat arguments.
+    fn forwarded(&self, server: &Server, link: &Link, request: &Request<'_>, context: &CallContext) -> Option<Forwarded> {
+        let settings = server.settings();
+        let mut forwarded = settings.remote.forwarding.as_ref().map(|rules| {
+            let mut headers = rules.select(&context.headers, &self.token_headers.load());
+            // Forwarded headers must not override per-user headers.
+            for name in settings.per_user.templates.keys() {
+                headers.remove(name.to_lowercase());
+            }
+            Forwarded(headers)
+        });
+        if let Request::Call { tool, arguments } = request
+            && link.is_modern
+            && link.wire == Wire::StreamableHttp
+        {
+            let headers = server.param_headers.of(tool, arguments).into_iter();
+            let headers = headers.filter_map(|(name, value)| Some((HeaderName::try_from(name).ok()?, HeaderValue::try_from(value).ok()?)));
+            forwarded.get_or_insert_default().0.extend(headers);
+        }
+        forwarded
     }
 
     /// Retires a server's former instance and starts the new one, which callers already find.
@@ -286,6 +253,51 @@ impl McpServers {
     fn tasks(&self) -> MutexGuard<'_, IndexMap<ServerName, Task>> {
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The error of a call whose request failed. Some errors make the connection doubtful.
+fn call_error(error: LinkError, exchange: &Exchange, is_per_user: bool) -> CallError {
+    let (reason, sent) = match error {
+        LinkError::Protocol { code, message, data } => return CallError::Protocol { code, message, data },
+        LinkError::Rejected { code, message, data } => {
+            // Another server, with another protocol version, may have replaced this one.
+            if code != INVALID_PARAMS {
+                exchange.suspect.notify_one();
+            }
+            return CallError::Protocol { code, message, data };
+        }
+        LinkError::TooLarge { limit } => return CallError::TooLarge { limit },
+        LinkError::Challenged(challenge) => return CallError::Challenged(challenge),
+        error @ LinkError::Refused(_) if error.is_of_proxy() => {
+            exchange.suspect.notify_one();
+            // A proxy sends 503 if it has no server to pass the call on to.
+            let sent = !matches!(error, LinkError::Refused(StatusCode::SERVICE_UNAVAILABLE));
+            (error.to_string(), sent)
+        }
+        // The server no longer accepts the user's secret, with which it accepted the connection.
+        error @ LinkError::Refused(StatusCode::UNAUTHORIZED) if is_per_user => {
+            return CallError::NotLetIn { reason: error.to_string(), retry_after: server::SHORT_RETRY };
+        }
+        LinkError::Refused(status) => {
+            if status == StatusCode::BAD_REQUEST {
+                exchange.suspect.notify_one();
+            }
+            return CallError::Refused { status: status.as_u16(), retry_after: None };
+        }
+        LinkError::Busy(StatusCode::SERVICE_UNAVAILABLE, retry_after) => {
+            exchange.suspect.notify_one();
+            return CallError::Unavailable { reason: error.to_string(), retry_after, sent: false };
+        }
+        LinkError::Busy(status, time) => {
+            return CallError::Refused { status: status.as_u16(), retry_after: Some(time) };
+        }
+        LinkError::Unusable(message) => return CallError::Protocol { code: INTERNAL_ERROR, message, data: None },
+        LinkError::Closed { reason, sent } => {
+            exchange.suspect.notify_one();
+            (reason.into_owned(), sent)
+        }
+    };
+    CallError::Unavailable { reason, retry_after: AFTER_LOSS, sent }
 }
 
 /// The error of a call without a link. The server has not received the call.

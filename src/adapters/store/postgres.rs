@@ -131,8 +131,8 @@ impl PostgresStore {
         }
     }
 
-    /// Gives the store the mark that it sets in the data folder before the first key, policy, toolset, tool override or approval is saved. The mark
-    /// means that the store contains data whose loss must be detected.
+    /// Gives the store the mark that it sets in the data folder before the first key, policy, toolset, tool override or approval is saved.
+    /// The mark means that the store contains data whose loss must be detected.
     pub fn set_mark(&self, mark: AccessMark) {
         // There is one mark per start.
         let _ = self.mark.set(mark);

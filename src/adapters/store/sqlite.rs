@@ -156,8 +156,8 @@ impl SqliteStore {
         Ok(self)
     }
 
-    /// Gives the store the mark that it sets beside the file before the first key, policy, toolset, tool override or approval is saved. The mark means
-    /// that the store contains data whose loss must be detected.
+    /// Gives the store the mark that it sets beside the file before the first key, policy, toolset, tool override or approval is saved. The
+    /// mark means that the store contains data whose loss must be detected.
     pub fn set_mark(&self, mark: AccessMark) {
         // There is one mark per start.
         let _ = self.mark.set(mark);

@@ -80,7 +80,8 @@ impl CatalogServer {
         Self { name, title: None, program: None, version: None, instructions: None, tools, disabled: Vec::new() }
     }
 
-    /// Builds the catalog entry of a server, and separates the tools that are switched off. Also returns the hidden characters that were removed from its texts.
+    /// Builds the catalog entry of a server, and separates the tools that are switched off. Also returns the hidden characters that were
+    /// removed from its texts.
     pub fn of(listing: &ServerListing, tools: Vec<Arc<Tool>>) -> (Self, Vec<HiddenText>) {
         let mut hidden = Vec::new();
         let mut shown = |pointer: &str, text: &Option<String>| {

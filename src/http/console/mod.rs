@@ -1,7 +1,8 @@
 //! The console: pages for administrators below `/ui`, rendered on the server.
 //!
-//! The pages use the same use cases as the routes below `/v1`, and add no other way to anything. They need no download, and work
-//! without scripts. The only script, `console.js`, shows what happens meanwhile and lets rules be dragged. Every text of a server, a user or a model is escaped by `maud`.
+//! The pages use the same use cases as the routes below `/v1`, and add no other way to anything. They need no download, and work without
+//! scripts. The only script, `console.js`, shows what happens meanwhile and lets rules be dragged. Every text of a server, a user or a
+//! model is escaped by `maud`.
 
 pub(crate) mod session;
 mod text;

@@ -235,8 +235,8 @@ impl<'a> Form<'a> {
     }
 }
 
-/// The version on which the change in a form is based. If the name of something new was taken, the form contains the version of what has this
-/// name (`of`). Under another name, there must be nothing yet.
+/// The version on which the change in a form is based. If the name of something new was taken, the form contains the version of what has
+/// this name (`of`). Under another name, there must be nothing yet.
 pub(super) fn based_on<'a>(fields: &'a Fields, name: &str) -> Option<&'a str> {
     match fields.given("of") {
         Some(of) if of != name => Some(NO_ENTRY),

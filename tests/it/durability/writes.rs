@@ -13,7 +13,8 @@ pub(super) enum Who {
     Key,
 }
 
-/// A request. `{n}` is the attempt, `{m}` its number among those of the same write, `{id}` and `{key}` are what its preparation was answered.
+/// A request. `{n}` is the attempt, `{m}` its number among those of the same write, `{id}` and `{key}` are what its preparation was
+/// answered.
 #[derive(Clone, Debug)]
 pub(super) struct Ask {
     pub(super) who: Who,

@@ -8,13 +8,22 @@ use std::ops::Range;
 
 use unicode_segmentation::UnicodeSegmentation;
 
-use super::{
-    vocabulary::{PrefixHash, Vocabulary},
-    weights::UnigramLayout,
-};
+use super::vocabulary::{PrefixHash, TableLayout, Vocabulary};
 
 /// Maximum length of a sequence, in bytes. Longer clusters are not looked up as a whole.
 pub(super) const LONGEST_SEQUENCE: usize = 5;
+
+/// The location of the map's sections, in bytes from the start of the file.
+#[derive(Clone, Debug)]
+pub(super) struct CharsmapLayout {
+    /// The sequences that normalisation replaces.
+    pub(super) sequences: TableLayout,
+    /// The offsets of their replacements: as many as there are sequences, and one more.
+    pub(super) replacement_offsets: Range<usize>,
+    pub(super) replacement_text: Range<usize>,
+    /// One byte per ASCII character: 1 if normalisation replaces the character on its own, otherwise 0.
+    pub(super) ascii: Range<usize>,
+}
 
 /// A view of the tables in the file.
 #[derive(Clone, Copy)]
@@ -26,7 +35,7 @@ pub(super) struct Charsmap<'a> {
 }
 
 impl<'a> Charsmap<'a> {
-    pub(super) fn new(bytes: &'a [u8], layout: &UnigramLayout) -> Self {
+    pub(super) fn new(bytes: &'a [u8], layout: &CharsmapLayout) -> Self {
         let section = |range: &Range<usize>| &bytes[range.clone()];
         Self {
             sequences: Vocabulary::new(bytes, &layout.sequences, LONGEST_SEQUENCE),

@@ -6,8 +6,10 @@
 //! Products are rounded before they are added, on every path. A fused multiply-add would be faster by a few per cent, but only on
 //! processors that have it, and vectors would depend on the processor: a last bit can move an activation to the next of 256 levels.
 
-use super::quantize::PANEL;
+use std::ops::Range;
 
+/// Number of outputs in a panel of packed weights.
+pub(super) const PANEL: usize = 32;
 const LANES: usize = 16;
 
 /// An instruction set. A value of an implementing type proves that the processor supports it.
@@ -51,6 +53,14 @@ impl<'a> Factors<'a> {
     pub(super) fn columns(self) -> &'a [f32] {
         &self.right[..self.depth.saturating_sub(1).saturating_mul(self.right_stride).saturating_add(LANES)]
     }
+}
+
+/// Splits `rows` into tiles of nearly equal size, with at most `tile` rows each. Equal sizes matter: a tile of one row would
+/// waste most of its loads.
+pub(super) fn tile_bounds(rows: usize, tile: usize) -> impl Iterator<Item = Range<usize>> {
+    let count = rows.div_ceil(tile).max(1);
+    let bound = move |index: usize| index * (rows / count) + index.min(rows % count);
+    (0..count).map(move |index| bound(index)..bound(index + 1)).filter(|range| !range.is_empty())
 }
 
 #[inline(always)]

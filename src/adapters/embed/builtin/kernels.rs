@@ -23,9 +23,9 @@ use std::arch::x86_64::{
 use super::quantize::WIDE_GROUP;
 use super::{
     attention::{self, AttentionScratch, Heads},
-    float::{self, Arithmetic, Factors},
+    float::{self, Arithmetic, Factors, PANEL},
     linear::{self, Activation, Matrix},
-    quantize::{self, GROUP, PANEL, Quantized},
+    quantize::{self, GROUP, Quantized},
     weights::ModelError,
 };
 use crate::domain::text::named::named;

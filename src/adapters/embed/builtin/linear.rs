@@ -1,10 +1,8 @@
 //! A linear layer over quantised rows: multiplies all panels by all tiles and converts the sums to floats.
 
-use std::ops::Range;
-
 use super::{
-    float::{Arithmetic, gelu, larger},
-    quantize::{GROUP, PANEL, Quantized},
+    float::{Arithmetic, PANEL, gelu, larger, tile_bounds},
+    quantize::{GROUP, Quantized},
 };
 
 /// The largest number of rows in a tile of any instruction set.
@@ -29,14 +27,6 @@ pub(super) enum Activation {
     #[default]
     Gelu,
     Relu,
-}
-
-/// Splits `rows` into tiles of nearly equal size, with at most `tile` rows each. Equal sizes matter: a tile of one row would
-/// waste most of its loads.
-pub(super) fn tile_bounds(rows: usize, tile: usize) -> impl Iterator<Item = Range<usize>> {
-    let count = rows.div_ceil(tile).max(1);
-    let bound = move |index: usize| index * (rows / count) + index.min(rows % count);
-    (0..count).map(move |index| bound(index)..bound(index + 1)).filter(|range| !range.is_empty())
 }
 
 /// Computes `output = activation(input × matrixᵀ + bias)`. `output` is row-major, with one column per output of `matrix`.

@@ -1,11 +1,11 @@
 //! A BERT encoder with int8 weights, for built-in models and model folders. It also runs XLM-R and `RoBERTa`, which are the same
 //! network with other tokenizers and positions.
 //!
-//! Every message passes through the encoder. It is faster than any measured runtime and needs neither a native library nor a
-//! download. `weights` is the weights file, and `import` creates it from a model folder. `tokenize` (`WordPiece`) or `unigram` with
-//! `charsmap` turn text into ids, both with `vocabulary`. `forward` runs the layers with `quantize`, `linear`, `attention` and `float`, and `kernels` contains the instruction
-//! sets. `residency` frees memory. Other architectures, training and GPUs are deliberately absent; use an OpenAI-compatible endpoint for other models. At
-//! import, unsupported sizes are padded with zeros.
+//! Every message passes through the encoder. It is faster than any measured runtime and needs neither a native library nor a download.
+//! `weights` is the weights file, and `import` creates it from a model folder. `tokenize` (`WordPiece`) or `unigram` with `charsmap` turn
+//! text into ids, both with `vocabulary`. `forward` runs the layers with `quantize`, `linear`, `attention` and `float`, and `kernels`
+//! contains the instruction sets. `residency` frees memory. Other architectures, training and GPUs are deliberately absent; use an
+//! OpenAI-compatible endpoint for other models. At import, unsupported sizes are padded with zeros.
 
 #![expect(clippy::inline_always, reason = "the generic parts must be compiled anew inside each instruction set's function")]
 

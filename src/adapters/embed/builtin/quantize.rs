@@ -7,13 +7,8 @@
 
 use half::f16;
 
-use super::{
-    float::{Arithmetic, maximum, minimum},
-    linear::tile_bounds,
-};
+use super::float::{Arithmetic, PANEL, maximum, minimum, tile_bounds};
 
-/// Number of outputs in a panel of packed weights.
-pub(super) const PANEL: usize = 32;
 /// Number of values of a word embedding of four bits that share a factor.
 pub(super) const WORD_BLOCK: usize = 32;
 /// Number of inputs that a kernel multiplies and adds in one step.

@@ -7,13 +7,14 @@
 //! The best path of a word is found with the Viterbi algorithm. The path's start is final once all paths share it. So a long word
 //! needs little memory, and its rest is ignored as soon as the text has enough tokens.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use super::{
-    charsmap::Charsmap,
+    charsmap::{Charsmap, CharsmapLayout},
     tokenize::SpecialTokens,
     vocabulary::{MAXIMUM_TOKENS, PrefixHash, Vocabulary},
-    weights::UnigramLayout,
 };
 
 /// The start of a word.
@@ -49,6 +50,14 @@ impl UnigramConfig {
     pub(super) fn is_sound(&self) -> bool {
         self.sequences <= MAXIMUM_TOKENS && self.sequence_bytes <= 1 << 24 && self.replacement_bytes <= 1 << 24
     }
+}
+
+/// The location of a Unigram tokenizer's sections, in bytes from the start of the file.
+#[derive(Clone, Debug)]
+pub(super) struct UnigramLayout {
+    /// Logarithms of the tokens' probabilities: float64, one per token. The unknown token has the score of an unknown character.
+    pub(super) scores: Range<usize>,
+    pub(super) charsmap: CharsmapLayout,
 }
 
 /// A view of a tokenizer in the file.
@@ -94,7 +103,7 @@ impl<'a> Unigram<'a> {
         config: &UnigramConfig,
     ) -> Self {
         let scores = bytes[layout.scores.clone()].as_chunks::<8>().0;
-        Self { vocabulary, charsmap: Charsmap::new(bytes, layout), scores, special, spaces: config.spaces }
+        Self { vocabulary, charsmap: Charsmap::new(bytes, &layout.charsmap), scores, special, spaces: config.spaces }
     }
 
     /// Appends the ids of `text` to `ids`, framed by the special tokens: at most `limit` ids in total. The rest of the text is
@@ -340,8 +349,7 @@ mod tests {
     use proptest::prelude::*;
     use tokenizers::{Model, models};
 
-    use super::super::vocabulary::{self, Tables};
-    use super::super::weights::TableLayout;
+    use super::super::vocabulary::{self, TableLayout, Tables};
     use super::*;
 
     const SPECIAL: SpecialTokens = SpecialTokens { classify: 0, separate: 1, unknown: 2 };
@@ -372,10 +380,12 @@ mod tests {
             let (tokens, sequences) = (table(&built), table(&vocabulary::build(&[])));
             let layout = UnigramLayout {
                 scores: add(&scores.flat_map(f64::to_le_bytes).collect::<Vec<u8>>()),
-                sequences,
-                replacement_offsets: add(&[0; 4]),
-                replacement_text: add(&[]),
-                ascii: add(&[0; 128]),
+                charsmap: CharsmapLayout {
+                    sequences,
+                    replacement_offsets: add(&[0; 4]),
+                    replacement_text: add(&[]),
+                    ascii: add(&[0; 128]),
+                },
             };
             Self { bytes, tokens, layout, longest: built.longest }
         }

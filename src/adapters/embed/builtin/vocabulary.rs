@@ -6,8 +6,6 @@
 
 use std::ops::Range;
 
-use super::weights::TableLayout;
-
 /// The low bits of a slot contain the token's id plus one, the high bits a part of its hash.
 const ID_BITS: u32 = 20;
 const ID_MASK: u32 = (1 << ID_BITS) - 1;
@@ -43,6 +41,14 @@ impl PrefixHash {
     fn tag(self) -> u32 {
         ((self.0 >> 52) as u32) << ID_BITS
     }
+}
+
+/// The location of a vocabulary's tables, in bytes from the start of the file.
+#[derive(Clone, Debug)]
+pub(super) struct TableLayout {
+    pub(super) offsets: Range<usize>,
+    pub(super) slots: Range<usize>,
+    pub(super) text: Range<usize>,
 }
 
 /// A view of the tables in the file.

@@ -23,11 +23,13 @@ use sha2::{Digest, Sha256};
 
 use super::{
     attention::{COLUMNS, Heads},
+    charsmap::CharsmapLayout,
+    float::PANEL,
     linear::Activation,
-    quantize::{PANEL, WORD_BLOCK},
+    quantize::WORD_BLOCK,
     tokenize::{Normalization, SpecialTokens},
-    unigram::UnigramConfig,
-    vocabulary,
+    unigram::{UnigramConfig, UnigramLayout},
+    vocabulary::{self, TableLayout},
 };
 
 pub(super) const MAGIC: &[u8; 8] = b"toolsive";
@@ -227,28 +229,6 @@ pub(super) struct LayerLayout {
     pub(super) output_norm: NormLayout,
 }
 
-/// The location of a vocabulary's tables.
-#[derive(Clone, Debug)]
-pub(super) struct TableLayout {
-    pub(super) offsets: Range<usize>,
-    pub(super) slots: Range<usize>,
-    pub(super) text: Range<usize>,
-}
-
-/// The location of a Unigram tokenizer's sections.
-#[derive(Clone, Debug)]
-pub(super) struct UnigramLayout {
-    /// Logarithms of the tokens' probabilities: float64, one per token. The unknown token has the score of an unknown character.
-    pub(super) scores: Range<usize>,
-    /// The sequences that normalisation replaces.
-    pub(super) sequences: TableLayout,
-    /// The offsets of their replacements: as many as there are sequences, and one more.
-    pub(super) replacement_offsets: Range<usize>,
-    pub(super) replacement_text: Range<usize>,
-    /// One byte per ASCII character: 1 if normalisation replaces the character on its own, otherwise 0.
-    pub(super) ascii: Range<usize>,
-}
-
 /// The location of every section, in bytes from the start of the file.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
@@ -322,10 +302,12 @@ impl Layout {
             .collect();
         let unigram = config.unigram().map(|unigram| UnigramLayout {
             scores: cursor.bytes(config.tokens * 8),
-            sequences: cursor.table(unigram.sequences, unigram.sequence_bytes),
-            replacement_offsets: cursor.bytes((unigram.sequences + 1) * 4),
-            replacement_text: cursor.bytes(unigram.replacement_bytes),
-            ascii: cursor.bytes(128),
+            charsmap: CharsmapLayout {
+                sequences: cursor.table(unigram.sequences, unigram.sequence_bytes),
+                replacement_offsets: cursor.bytes((unigram.sequences + 1) * 4),
+                replacement_text: cursor.bytes(unigram.replacement_bytes),
+                ascii: cursor.bytes(128),
+            },
         });
         Self { tokens, words, word_scales, positions, embedding_norm, layers, unigram, length: cursor.0 }
     }

@@ -26,9 +26,9 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use url::Url;
 
 use crate::adapters::mcp::transport::events::{Event, Events};
-use crate::adapters::mcp::transport::http::EVENT_STREAM;
 use crate::adapters::mcp::transport::lines::{Line, Lines};
 use crate::adapters::mcp::transport::param_headers::{ParamHeaders, written};
+use crate::adapters::mcp::transport::sending::EVENT_STREAM;
 use crate::adapters::proxies;
 use crate::domain::text::json;
 

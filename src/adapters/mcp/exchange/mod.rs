@@ -5,31 +5,33 @@
 //! of the request; rmcp only sees that the request is complete. Progress and `list_changed` are handled here too, because rmcp
 //! handles each notification in a separate task, which loses their order.
 
+mod ticket;
+mod encoding;
+mod reading;
 mod news;
 mod unanswered;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use indexmap::IndexSet;
-use rmcp::model::{
-    ClientCapabilities, ClientJsonRpcMessage, ClientNotification, ClientRequest, GetExtensions, GetMeta, InputResponses, JsonRpcMessage,
-    JsonRpcRequest, RequestId, RequestMetaObject,
-};
-use serde::Serialize;
+use rmcp::model::{ClientCapabilities, ClientJsonRpcMessage, GetExtensions, GetMeta, JsonRpcMessage, RequestId, RequestMetaObject};
 use serde_json::value::RawValue;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokio::sync::{Notify, mpsc};
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
+pub(in crate::adapters::mcp) use self::encoding::{RawArguments, Unsent, cancels_unsent, encode};
 use self::news::Pending;
+pub(in crate::adapters::mcp) use self::reading::{batch, is_error, is_error_without_id, responds_to};
+use self::reading::{has_method, id_in_head, id_in_tail, number, readable_id, request_id, trimmed_error};
+pub(in crate::adapters::mcp) use self::ticket::{Answer, Listeners, Purpose, Ticket};
+use self::ticket::{TicketState, lock};
 use self::unanswered::Unanswered;
-use crate::adapters::mcp::text::foreign;
-use crate::domain::access::principal::PrincipalId;
 use crate::domain::text::json::{self, Members};
-use crate::service::ports::{Progress, ServerMessage, TraceContext};
+use crate::service::ports::{Progress, ServerMessage};
 
 /// Additional bytes allowed for the parts of a message around its result.
 const ENVELOPE: usize = 256;
@@ -45,10 +47,6 @@ pub(in crate::adapters::mcp) const RAW: &str = "raw:";
 /// that the client does not know.
 pub(in crate::adapters::mcp) const UNUSABLE: &str = "toolsieve/unusable";
 const UNKNOWN: &str = "toolsieve/unknown";
-/// Maximum size of an error's `data`, in bytes. Larger data is dropped.
-const DATA: usize = 4_000;
-/// Maximum size of an id, in bytes.
-const LONGEST_ID: usize = 1024;
 /// Maximum size of the message in a progress notification, in bytes.
 const LONGEST_PROGRESS: usize = 64 * 1024;
 /// Maximum size of a notification's parsed parameters, in bytes. Larger notifications are dropped.
@@ -61,218 +59,6 @@ const OWN: usize = 10_000;
 const PURGE_FROM: usize = 64;
 /// How long the server may still work on an abandoned call. Most servers stop at once, and don't respond to a cancelled one.
 const ABANDONED: Duration = Duration::from_mins(1);
-
-/// The response to a request with a ticket.
-#[derive(Debug)]
-pub(in crate::adapters::mcp) enum Answer {
-    /// The `result` member, byte for byte, and the size of the whole message.
-    Result {
-        result: Box<RawValue>,
-        bytes: usize,
-    },
-    Error {
-        code: i64,
-        message: String,
-        data: Option<Box<Value>>,
-    },
-    TooLarge {
-        limit: usize,
-    },
-    /// The response is not JSON, or not JSON-RPC.
-    Malformed,
-}
-
-impl Answer {
-    /// Parses the `error` member of a response. The server may send any text of any length.
-    pub(in crate::adapters::mcp) fn error(error: &Value) -> Self {
-        Self::Error {
-            code: error.get("code").and_then(Value::as_i64).unwrap_or(-32603),
-            message: foreign(error.get("message").and_then(Value::as_str).unwrap_or("no message")),
-            data: error.get("data").filter(|data| data.to_string().len() <= DATA).cloned().map(Box::new),
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(in crate::adapters::mcp) enum Purpose {
-    List,
-    Call,
-    /// Any other request.
-    Ask,
-}
-
-/// Where server messages during a request are sent.
-#[derive(Clone, Debug, Default)]
-pub(in crate::adapters::mcp) struct Listeners {
-    pub(in crate::adapters::mcp) progress: Option<mpsc::Sender<Progress>>,
-    pub(in crate::adapters::mcp) said: Option<mpsc::Sender<ServerMessage>>,
-    /// The client's capabilities, if it answers server requests by repeating its own request.
-    pub(in crate::adapters::mcp) capabilities: Option<Value>,
-    /// The caller of the request, if there is one.
-    pub(in crate::adapters::mcp) owner: Option<PrincipalId>,
-    /// The trace to which the request belongs.
-    pub(in crate::adapters::mcp) trace: Option<TraceContext>,
-}
-
-/// Receives the raw response to a request. It is attached to the request's extensions, which are never sent.
-#[derive(Clone, Debug)]
-pub(in crate::adapters::mcp) struct Ticket(Arc<TicketState>);
-
-#[derive(Debug)]
-struct TicketState {
-    purpose: Purpose,
-    /// Maximum size of the response, in bytes.
-    limit: usize,
-    listeners: Listeners,
-    answer: Mutex<Option<Answer>>,
-    sending: AtomicU8,
-    /// Whether the server rejected the HTTP request itself.
-    is_rejected: AtomicBool,
-    /// The number of server requests that the caller has not answered yet.
-    asked: AtomicUsize,
-}
-
-/// The states of [`TicketState::sending`].
-const QUEUED: u8 = 0;
-const SENDING: u8 = 1;
-const SENT: u8 = 2;
-const WITHDRAWN: u8 = 3;
-/// The server rejected the request because it doesn't know the session. rmcp starts another session and repeats the request.
-const REFUSED: u8 = 4;
-/// Sent again, in another session.
-const REPEATED: u8 = 5;
-/// Maximum wait for a pending write when the connection ends.
-const SETTLING: Duration = Duration::from_millis(500);
-
-impl Ticket {
-    pub(in crate::adapters::mcp) fn new(purpose: Purpose, limit: usize, listeners: Listeners) -> Self {
-        Self(Arc::new(TicketState {
-            purpose,
-            limit,
-            listeners,
-            answer: Mutex::new(None),
-            sending: AtomicU8::new(QUEUED),
-            is_rejected: AtomicBool::new(false),
-            asked: AtomicUsize::new(0),
-        }))
-    }
-
-    /// Call this right before writing the request. If it returns `false`, do not write.
-    pub(in crate::adapters::mcp) fn start_sending(&self) -> bool {
-        self.0.sending.compare_exchange(QUEUED, SENDING, Ordering::AcqRel, Ordering::Acquire).is_ok()
-    }
-
-    /// Call this once the write has ended. `something`: at least one byte was written.
-    pub(in crate::adapters::mcp) fn sent(&self, something: bool) {
-        self.0.sending.store(if something { SENT } else { QUEUED }, Ordering::Release);
-    }
-
-    /// Call this right before posting the request. If it returns `false`, do not post.
-    pub(in crate::adapters::mcp) fn post(&self) -> bool {
-        let next = |state| match state {
-            WITHDRAWN => None,
-            REFUSED | REPEATED => Some(REPEATED),
-            _ => Some(SENT),
-        };
-        self.0.sending.fetch_update(Ordering::AcqRel, Ordering::Acquire, next).is_ok()
-    }
-
-    /// Call this if the server rejects the posted request because of its session. Returns `false` if it was already repeated in another
-    /// session.
-    pub(in crate::adapters::mcp) fn refuse(&self) -> bool {
-        self.0.sending.compare_exchange(SENT, REFUSED, Ordering::AcqRel, Ordering::Acquire).is_ok()
-    }
-
-    /// Call this if the server rejects the posted request as a bad one (HTTP 400).
-    pub(in crate::adapters::mcp) fn reject(&self) {
-        self.0.is_rejected.store(true, Ordering::Release);
-    }
-
-    pub(in crate::adapters::mcp) fn is_rejected(&self) -> bool {
-        self.0.is_rejected.load(Ordering::Acquire)
-    }
-
-    /// Prevents the request from being sent. Returns `false` if it may have been sent already.
-    pub(in crate::adapters::mcp) async fn withdraw(&self) -> bool {
-        let deadline = Instant::now() + SETTLING;
-        loop {
-            match self.withdraw_now() {
-                Ok(()) => return true,
-                Err(SENDING) if Instant::now() < deadline => sleep(Duration::from_millis(1)).await,
-                Err(_) => return false,
-            }
-        }
-    }
-
-    /// Prevents the request from being sent, unless a write has begun. Fails with the state.
-    fn withdraw_now(&self) -> Result<(), u8> {
-        let next = |state| matches!(state, QUEUED | REFUSED).then_some(WITHDRAWN);
-        self.0.sending.fetch_update(Ordering::AcqRel, Ordering::Acquire, next).map(drop)
-    }
-
-    /// Abandons the request. Returns `false` if the server may have received it.
-    pub(in crate::adapters::mcp) fn abandon(&self) -> bool {
-        self.withdraw_now().is_ok()
-    }
-
-    pub(in crate::adapters::mcp) fn trace(&self) -> Option<&TraceContext> {
-        self.0.listeners.trace.as_ref()
-    }
-
-    pub(in crate::adapters::mcp) fn take(&self) -> Option<Answer> {
-        lock(&self.0.answer).take()
-    }
-}
-
-/// Marks the cancellation of a request that was never sent. rmcp must see it, and the server must not.
-#[derive(Clone, Copy, Debug)]
-pub(in crate::adapters::mcp) struct Unsent;
-
-/// Whether a message cancels a request that was never sent.
-pub(in crate::adapters::mcp) fn cancels_unsent(message: &ClientJsonRpcMessage) -> bool {
-    let JsonRpcMessage::Notification(message) = message else { return false };
-    matches!(&message.notification, ClientNotification::CancelledNotification(cancelled) if cancelled.extensions.get::<Unsent>().is_some())
-}
-
-/// The JSON text of a call's arguments, attached to the request's extensions. [`encode`] sends it unchanged, because rmcp's
-/// parsed arguments have rounded numbers.
-#[derive(Clone, Debug)]
-pub(in crate::adapters::mcp) struct RawArguments(pub(in crate::adapters::mcp) Arc<RawValue>);
-
-/// Encodes a message for the wire. rmcp's own encoding cannot contain raw arguments.
-pub(in crate::adapters::mcp) fn encode(message: &ClientJsonRpcMessage) -> serde_json::Result<Vec<u8>> {
-    #[derive(Serialize)]
-    struct Call<'a> {
-        jsonrpc: &'static str,
-        id: &'a RequestId,
-        method: &'static str,
-        params: Params<'a>,
-    }
-    #[derive(Serialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Params<'a> {
-        #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
-        meta: Option<&'a RequestMetaObject>,
-        name: &'a str,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        input_responses: Option<&'a InputResponses>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        request_state: Option<&'a str>,
-        arguments: &'a RawValue,
-    }
-    let JsonRpcMessage::Request(JsonRpcRequest { id, request: ClientRequest::CallToolRequest(call), .. }) = message else {
-        return serde_json::to_vec(message);
-    };
-    let Some(RawArguments(arguments)) = call.extensions.get() else { return serde_json::to_vec(message) };
-    let params = Params {
-        meta: call.extensions.get().filter(|meta: &&RequestMetaObject| !meta.0.0.is_empty()),
-        name: &call.params.name,
-        input_responses: call.params.input_responses.as_ref(),
-        request_state: call.params.request_state.as_deref(),
-        arguments,
-    };
-    serde_json::to_vec(&Call { jsonrpc: "2.0", id, method: "tools/call", params })
-}
 
 /// State of one connection: its pending requests with tickets, and received notifications.
 #[derive(Debug, Default)]
@@ -309,10 +95,10 @@ impl Waiting {
     }
 }
 
-/// The call to which a server request belongs.
+/// The callers for whom a server's message may be.
 #[derive(Debug)]
-pub(in crate::adapters::mcp) enum Asker {
-    One(Callee),
+pub(in crate::adapters::mcp) enum Recipients {
+    One(Recipient),
     /// Several calls are possible, and nothing identifies the right one.
     Several,
     Nobody,
@@ -320,12 +106,12 @@ pub(in crate::adapters::mcp) enum Asker {
 
 /// The caller to which a server's message is forwarded.
 #[derive(Debug)]
-pub(in crate::adapters::mcp) struct Callee {
-    pub(in crate::adapters::mcp) said: mpsc::Sender<ServerMessage>,
+pub(in crate::adapters::mcp) struct Recipient {
+    pub(in crate::adapters::mcp) messages: mpsc::Sender<ServerMessage>,
     call: Arc<TicketState>,
 }
 
-impl Callee {
+impl Recipient {
     /// Marks the call as waiting for its caller's answer until the returned value is dropped.
     pub(in crate::adapters::mcp) fn waits(&self) -> Waits {
         self.call.asked.fetch_add(1, Ordering::AcqRel);
@@ -383,7 +169,7 @@ impl Exchange {
         };
         match &ticket.listeners.capabilities {
             Some(capabilities) => declare(request.request.get_meta_mut(), capabilities),
-            None if ticket.listeners.said.is_none() => ask_nothing(request.request.get_meta_mut()),
+            None if ticket.listeners.messages.is_none() => ask_nothing(request.request.get_meta_mut()),
             None => {}
         }
         if let Some(trace) = &ticket.listeners.trace {
@@ -503,8 +289,8 @@ impl Exchange {
             "notifications/message" => {
                 if let Some(params) = parsed() {
                     let token = params.get("_meta").and_then(|meta| request_id(meta.get("progressToken")?));
-                    if let Asker::One(callee) = self.callee(stream, token.as_ref()) {
-                        let _ = callee.said.try_send(ServerMessage::Note(params));
+                    if let Recipients::One(recipient) = self.recipient(stream, token.as_ref()) {
+                        let _ = recipient.messages.try_send(ServerMessage::Note(params));
                     }
                 }
             }
@@ -661,28 +447,28 @@ impl Exchange {
     }
 
     /// Finds the caller for a server request by the metadata of the request.
-    pub(in crate::adapters::mcp) fn asker(&self, meta: &RequestMetaObject) -> Asker {
+    pub(in crate::adapters::mcp) fn recipients(&self, meta: &RequestMetaObject) -> Recipients {
         let meta = |key: &str| meta.0.0.get(key).and_then(request_id);
-        self.callee(meta(STREAM).as_ref(), meta("progressToken").as_ref())
+        self.recipient(meta(STREAM).as_ref(), meta("progressToken").as_ref())
     }
 
     /// Finds the caller for a server's message: by the stream on which the message arrived, by its progress token, or as the only
     /// caller with a running call. If several calls of one caller run, calls that already wait for an answer are excluded,
     /// because the server can't make another request in these.
-    fn callee(&self, stream: Option<&RequestId>, token: Option<&RequestId>) -> Asker {
+    fn recipient(&self, stream: Option<&RequestId>, token: Option<&RequestId>) -> Recipients {
         let waiting = lock(&self.waiting);
         // A stream is one of ours. A token may be the server's own, which names no call.
         let of_stream = || Some(waiting.answers.get(stream?).and_then(Weak::upgrade));
         let of_token = || Some(waiting.progress.get(token?)?.upgrade());
-        let callee = |call: Arc<TicketState>| match call.listeners.said.clone() {
-            Some(said) => Asker::One(Callee { said, call }),
-            None => Asker::Nobody,
+        let recipient = |call: Arc<TicketState>| match call.listeners.messages.clone() {
+            Some(messages) => Recipients::One(Recipient { messages, call }),
+            None => Recipients::Nobody,
         };
         match of_stream().or_else(of_token) {
-            Some(Some(ticket)) => return callee(ticket),
+            Some(Some(ticket)) => return recipient(ticket),
             // The caller has gone. The message is for nobody else.
-            Some(None) => return Asker::Nobody,
-            None if waiting.has_abandoned() => return Asker::Nobody,
+            Some(None) => return Recipients::Nobody,
+            None if waiting.has_abandoned() => return Recipients::Nobody,
             None => {}
         }
         let mut calls: Vec<Arc<TicketState>> = waiting.answers.values().filter_map(Weak::upgrade).collect();
@@ -694,10 +480,10 @@ impl Exchange {
             calls.retain(|call| call.asked.load(Ordering::Acquire) == 0);
         }
         match (calls.pop(), calls.len()) {
-            (Some(only), 0) => callee(only),
-            (Some(_), _) => Asker::Several,
-            (None, _) if waits => Asker::Several,
-            (None, _) => Asker::Nobody,
+            (Some(only), 0) => recipient(only),
+            (Some(_), _) => Recipients::Several,
+            (None, _) if waits => Recipients::Several,
+            (None, _) => Recipients::Nobody,
         }
     }
 
@@ -746,147 +532,12 @@ fn insert(map: &mut HashMap<RequestId, Weak<TicketState>>, id: RequestId, ticket
     map.insert(id, Arc::downgrade(ticket));
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn request_id(value: &Value) -> Option<RequestId> {
-    match value {
-        Value::Number(number) => number.as_i64().map(RequestId::Number),
-        Value::String(text) => Some(RequestId::String(text.as_str().into())),
-        _ => None,
-    }
-}
-
-/// The id in this JSON text.
-fn readable_id(id: &RawValue) -> Option<RequestId> {
-    if id.get().len() > LONGEST_ID {
-        return None;
-    }
-    serde_json::from_str(id.get()).ok().as_ref().and_then(request_id)
-}
-
-/// The id as a number. Some servers return it as a string.
-fn number(id: &RequestId) -> Option<RequestId> {
-    let RequestId::String(text) = id else { return None };
-    text.parse().ok().map(RequestId::Number)
-}
-
-/// The parts of an `error` member that are used; `null` if it is no object. Its `data` may be of any size.
-fn trimmed_error(error: &RawValue) -> Value {
-    let Some(members) = json::members(error.get()) else { return Value::Null };
-    let mut trimmed = Map::new();
-    for (name, limit) in [("code", LONGEST_ID), ("message", usize::MAX), ("data", DATA)] {
-        let is_usable = |value: &&&RawValue| value.get().len() <= limit && (name != "message" || value.get().starts_with('"'));
-        if let Some(value) = members.get(name).filter(is_usable).and_then(|value| json::readable(value.get()).ok()) {
-            trimmed.insert(name.to_owned(), value);
-        }
-    }
-    Value::Object(trimmed)
-}
-
-/// The messages of a JSON-RPC batch (protocol 2025-03-26); `None` for any other text.
-pub(in crate::adapters::mcp) fn batch(text: &[u8]) -> Option<Vec<Vec<u8>>> {
-    if !text.trim_ascii_start().starts_with(b"[") {
-        return None;
-    }
-    let text = String::from_utf8_lossy(text);
-    let mended = json::with_quoted_literals(&text);
-    let messages = json::items(mended.as_deref().unwrap_or(&text))?;
-    let is_message = |item: &&RawValue| json::members(item.get()).is_some_and(|members| members.contains_key("jsonrpc"));
-    let is_batch = !messages.is_empty() && messages.iter().all(is_message);
-    is_batch.then(|| messages.into_iter().map(|message| message.get().as_bytes().to_vec()).collect())
-}
-
-/// Whether a message is a response to this request.
-pub(in crate::adapters::mcp) fn responds_to(message: &Value, request: &RequestId) -> bool {
-    let is_response = message.get("result").is_some() || message.get("error").is_some();
-    let id = message.get("id").and_then(request_id);
-    // Some servers return the id as a string.
-    is_response && message.get("method").is_none() && id.is_some_and(|id| id == *request || id.to_string() == request.to_string())
-}
-
-/// Whether a message is an error response.
-pub(in crate::adapters::mcp) fn is_error(message: &Value) -> bool {
-    message.get("error").is_some_and(Value::is_object) && message.get("method").is_none()
-}
-
-/// Whether a message is an error response without an id that could be one of ours. The Python SDK sends the id `server-error`.
-pub(in crate::adapters::mcp) fn is_error_without_id(message: &Value) -> bool {
-    let is_ours = match message.get("id").and_then(request_id) {
-        Some(RequestId::Number(_)) => true,
-        Some(RequestId::String(text)) => text.parse::<i64>().is_ok(),
-        None => false,
-    };
-    is_error(message) && !is_ours
-}
-
-/// The top-level `id` near the start of a message.
-fn id_in_head(head: &[u8]) -> Option<RequestId> {
-    each_top_level_key(head, |key, rest| if key == b"id" { id_after_key(rest) } else { None })
-}
-
-/// Whether a message has a top-level `method` near its start.
-fn has_method(head: &[u8]) -> bool {
-    let is_key = |rest: &[u8]| rest.trim_ascii_start().starts_with(b":");
-    each_top_level_key(head, |key, rest| (key == b"method" && is_key(rest)).then_some(())).is_some()
-}
-
-/// The first value that `found` returns for a top-level string and the text after it.
-fn each_top_level_key<T>(head: &[u8], found: impl Fn(&[u8], &[u8]) -> Option<T>) -> Option<T> {
-    let (mut depth, mut position) = (0_usize, 0_usize);
-    while let Some(byte) = head.get(position) {
-        match byte {
-            b'{' | b'[' => depth += 1,
-            b'}' | b']' => depth = depth.saturating_sub(1),
-            b'"' => {
-                let rest = &head[position + 1..];
-                let mut escaped = false;
-                let end = rest.iter().position(|byte| {
-                    let closes = *byte == b'"' && !escaped;
-                    escaped = *byte == b'\\' && !escaped;
-                    closes
-                })?;
-                if depth == 1
-                    && let Some(found) = found(&rest[..end], &rest[end + 1..])
-                {
-                    return Some(found);
-                }
-                position += end + 1;
-            }
-            _ => {}
-        }
-        position += 1;
-    }
-    None
-}
-
-/// The last `id` near the end of a message.
-fn id_in_tail(tail: &[u8]) -> Option<RequestId> {
-    let start = tail.windows(4).rposition(|window| window == b"\"id\"")?;
-    id_after_key(&tail[start + 4..])
-}
-
-fn id_after_key(text: &[u8]) -> Option<RequestId> {
-    let value = text.trim_ascii_start().strip_prefix(b":")?;
-    let mut values = serde_json::Deserializer::from_slice(value).into_iter::<Value>();
-    request_id(&values.next()?.ok()?)
-}
-
 #[cfg(test)]
 mod tests {
-    use rmcp::model::{CallToolRequest, CallToolRequestParams};
+    use rmcp::model::{CallToolRequest, CallToolRequestParams, ClientRequest};
 
     use super::*;
-
-    #[test]
-    fn an_id_is_found_in_what_is_left_of_a_message() {
-        assert_eq!(id_in_head(br#"{"jsonrpc":"2.0","id": 7,"result":{oops"#), Some(RequestId::Number(7)));
-        assert_eq!(id_in_head(br#"{"result":{"id":1},"id":"a"}"#), Some(RequestId::String("a".into())));
-        assert_eq!(id_in_head(br#"{"result":{"id":1,"#), None);
-        assert_eq!(id_in_head(br#"{"a\"id":1,"#), None);
-        assert_eq!(id_in_tail(br#"xxxx"}]},"id":12}"#), Some(RequestId::Number(12)));
-    }
+    use crate::service::ports::TraceContext;
 
     fn waiting(exchange: &Exchange, id: i64) -> Ticket {
         waiting_with(exchange, id, Listeners::default())
@@ -900,8 +551,8 @@ mod tests {
 
     /// A running call of a caller that takes messages, and the messages.
     fn listening(exchange: &Exchange, id: i64) -> (Ticket, mpsc::Receiver<ServerMessage>) {
-        let (said, messages) = mpsc::channel(4);
-        (waiting_with(exchange, id, Listeners { said: Some(said), ..Listeners::default() }), messages)
+        let (sender, messages) = mpsc::channel(4);
+        (waiting_with(exchange, id, Listeners { messages: Some(sender), ..Listeners::default() }), messages)
     }
 
     /// Lets the server send a log message and a request, and returns whether the caller gets the message and would be asked.
@@ -914,7 +565,7 @@ mod tests {
         exchange.answered(&RequestId::String("q".into()));
         let mut meta = RequestMetaObject::default();
         meta.0.0.extend(question["params"]["_meta"].as_object().cloned().unwrap_or_default());
-        (matches!(messages.try_recv(), Ok(ServerMessage::Note(_))), matches!(exchange.asker(&meta), Asker::One(_)))
+        (matches!(messages.try_recv(), Ok(ServerMessage::Note(_))), matches!(exchange.recipients(&meta), Recipients::One(_)))
     }
 
     #[test]
@@ -984,67 +635,6 @@ mod tests {
         let head = br#"{"jsonrpc":"2.0","result":{"method":"a","content":["method","#;
         assert!(matches!(exchange.fail_oversized(head, b"xxx"), Inbound::Answered { .. }));
         assert!(matches!(call.take(), Some(Answer::TooLarge { limit: 100 })));
-    }
-
-    #[test]
-    fn a_batch_is_told_from_other_arrays() {
-        let found = |text: &str| batch(text.as_bytes()).map(|messages| messages.len());
-        assert_eq!(found(r#" [{"jsonrpc":"2.0","method":"a"}, {"jsonrpc":"2.0","id":1,"result":{"x":NaN}}]"#), Some(2));
-        for other in
-            ["[]", "[INFO] started", "[1, 2]", r#"[{"a":1}]"#, r#"{"jsonrpc":"2.0","id":1,"result":[]}"#, r#"[{"jsonrpc":"2.0"},1]"#]
-        {
-            assert_eq!(found(other), None, "{other}");
-        }
-    }
-
-    #[test]
-    fn a_response_names_its_request() {
-        let responds = |text: &str| responds_to(&serde_json::from_str(text).unwrap(), &RequestId::Number(7));
-        assert!(responds(r#"{"jsonrpc":"2.0","id":7,"error":{"code":1,"message":""}}"#) && responds(r#"{"id":"7","result":{}}"#));
-        for other in [r#"{"id":null,"error":{}}"#, r#"{"id":8,"result":{}}"#, r#"{"id":7,"method":"a"}"#, r#"{"id":7}"#, r#""not found""#] {
-            assert!(!responds(other), "{other}");
-        }
-        let lacks_id = |text: &str| is_error_without_id(&serde_json::from_str(text).unwrap());
-        assert!(lacks_id(r#"{"id":null,"error":{}}"#) && lacks_id(r#"{"id":"server-error","error":{}}"#));
-        assert!(!lacks_id(r#"{"id":8,"error":{}}"#) && !lacks_id(r#"{"id":"8","error":{}}"#) && !lacks_id(r#"{"id":null,"result":{}}"#));
-    }
-
-    #[tokio::test]
-    async fn a_request_is_repeated_in_one_other_session_at_most() {
-        let ticket = || Ticket::new(Purpose::Call, 100, Listeners::default());
-        let posted = ticket();
-        assert!(posted.post() && !posted.abandon() && posted.refuse());
-        assert!(posted.post() && !posted.refuse() && !posted.withdraw().await);
-        let refused = ticket();
-        assert!(refused.post() && refused.refuse() && refused.withdraw().await && !refused.post());
-        let queued = ticket();
-        assert!(queued.abandon() && !queued.post() && !queued.start_sending());
-    }
-
-    #[test]
-    fn arguments_go_over_the_wire_as_they_were_written() {
-        let arguments = r#"{"id": 12345678901234567890123, "x": 1e999}"#;
-        let mut request = CallToolRequest::new(CallToolRequestParams::new("t"));
-        request.extensions.insert(RawArguments(Arc::from(RawValue::from_string(arguments.to_owned()).unwrap())));
-        let message = ClientJsonRpcMessage::request(ClientRequest::CallToolRequest(request), RequestId::Number(7));
-        let text = String::from_utf8(encode(&message).unwrap()).unwrap();
-        assert_eq!(text, format!(r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{{"name":"t","arguments":{arguments}}}}}"#));
-    }
-
-    #[test]
-    fn a_call_is_written_as_rmcp_writes_it() {
-        let arguments = json!({"a": "\u{7}é", "b": [1, {}]});
-        let mut params = CallToolRequestParams::new("näme").with_arguments(arguments.as_object().unwrap().clone());
-        params.input_responses = Some(serde_json::from_value(json!({"who": {"action": "decline"}})).unwrap());
-        params.request_state = Some("state".to_owned());
-        let mut request = CallToolRequest::new(params);
-        request.extensions.get_or_insert_default::<RequestMetaObject>().0.0.insert("progressToken".to_owned(), json!(7));
-        let mut message = ClientJsonRpcMessage::request(ClientRequest::CallToolRequest(request), RequestId::String("x".into()));
-        let by_rmcp = serde_json::to_value(&message).unwrap();
-        if let JsonRpcMessage::Request(request) = &mut message {
-            request.request.extensions_mut().insert(RawArguments(serde_json::value::to_raw_value(&arguments).unwrap().into()));
-        }
-        assert_eq!(serde_json::from_slice::<Value>(&encode(&message).unwrap()).unwrap(), by_rmcp);
     }
 
     #[test]

@@ -12,15 +12,17 @@ use tokio::time::{Instant, timeout_at};
 use crate::service::ports::{ServerMessage, ServerQuestion};
 
 /// Length of the queue for messages from a server.
-const SAID: usize = 16;
+const QUEUED_MESSAGES: usize = 16;
 /// Maximum time that server requests may add to a call's deadline.
 const ASKING: Duration = Duration::from_mins(10);
 /// After the deadline, a call may continue for at most this long after the caller's answer.
 const ASKED_AGAIN: Duration = Duration::from_secs(5);
 
-/// Returns a sender that forwards a server's messages to `said`, and the number of its unanswered requests.
-pub(in crate::adapters::mcp) fn waiting_for_answers(said: mpsc::Sender<ServerMessage>) -> (mpsc::Sender<ServerMessage>, Arc<AtomicUsize>) {
-    let (sender, mut receiver) = mpsc::channel(SAID);
+/// Returns a sender that forwards a server's messages to `messages`, and the number of its unanswered requests.
+pub(in crate::adapters::mcp) fn waiting_for_answers(
+    messages: mpsc::Sender<ServerMessage>,
+) -> (mpsc::Sender<ServerMessage>, Arc<AtomicUsize>) {
+    let (sender, mut receiver) = mpsc::channel(QUEUED_MESSAGES);
     let waiting = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&waiting);
     tokio::spawn(async move {
@@ -29,7 +31,7 @@ pub(in crate::adapters::mcp) fn waiting_for_answers(said: mpsc::Sender<ServerMes
                 ServerMessage::Question(question) => ServerMessage::Question(counted_question(question, Arc::clone(&counted))),
                 note @ ServerMessage::Note(_) => note,
             };
-            if said.send(next).await.is_err() {
+            if messages.send(next).await.is_err() {
                 return;
             }
         }

@@ -9,8 +9,8 @@ use crate::adapters::mcp::link::connection::{ConnectError, Connection, Connector
 use crate::adapters::mcp::link::link::{Questions, Wire};
 use crate::adapters::mcp::process::child::Processes;
 use crate::adapters::mcp::text::Secrets;
-use crate::adapters::mcp::transport::http::SignIn;
 use crate::adapters::mcp::transport::oauth::TokenStore;
+use crate::adapters::mcp::transport::sending::SignIn;
 use crate::domain::access::authorization::Challenge;
 use crate::settings::servers::ServerSettings;
 

@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::adapters::mcp::exchange::{Listeners, Purpose, RawArguments};
 use crate::adapters::mcp::link::error::LinkError;
 use crate::adapters::mcp::link::link::{Link, Reply};
-use crate::adapters::mcp::transport::http::Forwarded;
+use crate::adapters::mcp::transport::sending::Forwarded;
 use crate::domain::execution::outcome;
 use crate::service::ports::{PassthroughKind, PassthroughRequest, Round, ServerMessage, ServerQuestion};
 
@@ -67,7 +67,7 @@ async fn call(
             // The caller answers by repeating its request.
             Some("input_required") if round.is_some() => return Ok(result),
             Some("input_required") => {
-                let (responses, state) = Box::pin(answers(&result, listeners.said.as_ref())).await?;
+                let (responses, state) = Box::pin(answers(&result, listeners.messages.as_ref())).await?;
                 answered = Some((Some(responses), state));
             }
             Some(_) => return Err(unusable("the result type is not supported")),
@@ -152,7 +152,7 @@ fn unusable(message: &str) -> LinkError {
 }
 
 /// Collects the caller's answers to the requests in a result (protocol 2026-07-28). The call is then repeated with them.
-async fn answers(result: &RawValue, said: Option<&mpsc::Sender<ServerMessage>>) -> Result<(InputResponses, Option<String>), LinkError> {
+async fn answers(result: &RawValue, messages: Option<&mpsc::Sender<ServerMessage>>) -> Result<(InputResponses, Option<String>), LinkError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Wanted {
@@ -160,7 +160,7 @@ async fn answers(result: &RawValue, said: Option<&mpsc::Sender<ServerMessage>>) 
         input_requests: Map<String, Value>,
         request_state: Option<String>,
     }
-    let Some(said) = said else { return Err(unusable("the tool requires user input, but the caller can't be asked")) };
+    let Some(messages) = messages else { return Err(unusable("the tool requires user input, but the caller can't be asked")) };
     let wanted: Wanted = serde_json::from_str(result.get()).map_err(|_| unusable("the tool's questions are invalid"))?;
     if wanted.input_requests.len() > QUESTIONS {
         return Err(unusable("the tool asks too many questions at once"));
@@ -171,7 +171,7 @@ async fn answers(result: &RawValue, said: Option<&mpsc::Sender<ServerMessage>>) 
         let params = request.get_mut("params").map(Value::take).unwrap_or_default();
         let (answer, answered) = oneshot::channel();
         let gone = || unusable("the caller has disconnected");
-        said.send(ServerMessage::Question(ServerQuestion { method, params, answer })).await.map_err(|_| gone())?;
+        messages.send(ServerMessage::Question(ServerQuestion { method, params, answer })).await.map_err(|_| gone())?;
         match answered.await.map_err(|_| gone())? {
             Ok(answer) => responses.insert(key, answer),
             Err(refusal) => return Err(LinkError::Protocol { code: refusal.code, message: refusal.message, data: None }),

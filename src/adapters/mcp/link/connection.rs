@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use ::http::StatusCode;
+use http::StatusCode;
 use rmcp::model::{
     ClientConfig, CustomRequest, CustomResult, ErrorCode, ErrorData, Implementation, ListRootsRequestMethod, ProtocolVersion,
     RequestMetaObject, SubscriptionFilter,
@@ -22,14 +22,15 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use url::Url;
 
-use crate::adapters::mcp::exchange::{Asker, Exchange, RAW, UNUSABLE};
+use crate::adapters::mcp::exchange::{Exchange, RAW, Recipients, UNUSABLE};
 use crate::adapters::mcp::link::error::{LinkError, transport_error};
 use crate::adapters::mcp::link::follow::{self, Followed};
 use crate::adapters::mcp::link::link::{LIST_LIMIT, Link, Questions, Wire};
 use crate::adapters::mcp::process::child::{Child, Manners, Processes, Program, SpawnError};
 use crate::adapters::mcp::text::{Secrets, foreign};
-use crate::adapters::mcp::transport::http::{self, HttpClient, HttpFailure, Sender, SignIn};
+use crate::adapters::mcp::transport::http::HttpClient;
 use crate::adapters::mcp::transport::oauth::{TokenError, TokenStore, Tokens};
+use crate::adapters::mcp::transport::sending::{HttpFailure, Sender, SignIn, configured};
 use crate::adapters::mcp::transport::sse::{Remote, SseFailure, SseTransport};
 use crate::adapters::mcp::transport::stdio::StdioTransport;
 use crate::domain::access::authorization::Challenge;
@@ -160,7 +161,7 @@ impl Connector<'_> {
             TransportSettings::StreamableHttp { url, headers } | TransportSettings::Sse { url, headers } => {
                 let tokens = self.tokens().await?;
                 let sign_in = settings.per_user.signs_in.then(|| self.sign_in.cloned().unwrap_or_default());
-                let sender = Sender { client: self.client.clone(), headers: http::configured(headers)?, tokens, sign_in };
+                let sender = Sender { client: self.client.clone(), headers: configured(headers)?, tokens, sign_in };
                 self.remote(url, &sender, era).await
             }
         }
@@ -349,18 +350,18 @@ const INVALID_REQUEST: ErrorCode = ErrorCode::INVALID_REQUEST;
 impl Client {
     /// Forwards a server request to the caller and returns the answer.
     async fn hand_on(&self, method: String, params: Value, meta: &RequestMetaObject) -> Result<Value, ErrorData> {
-        let callee = match self.exchange.asker(meta) {
-            Asker::One(callee) => callee,
-            Asker::Several => {
+        let recipient = match self.exchange.recipients(meta) {
+            Recipients::One(recipient) => recipient,
+            Recipients::Several => {
                 let message = "several calls are running on this connection, and the request does not say which one it belongs to";
                 return Err(ErrorData::new(INVALID_REQUEST, message, None));
             }
-            Asker::Nobody => return Err(ErrorData::new(INVALID_REQUEST, "the caller can't be asked", None)),
+            Recipients::Nobody => return Err(ErrorData::new(INVALID_REQUEST, "the caller can't be asked", None)),
         };
         let gone = || ErrorData::new(INVALID_REQUEST, "the caller has disconnected", None);
         let (answer, answered) = oneshot::channel();
-        let _waits = callee.waits();
-        callee.said.send(ServerMessage::Question(ServerQuestion { method, params, answer })).await.map_err(|_| gone())?;
+        let _waits = recipient.waits();
+        recipient.messages.send(ServerMessage::Question(ServerQuestion { method, params, answer })).await.map_err(|_| gone())?;
         match timeout(ANSWERING, answered).await {
             Ok(answered) => answered.map_err(|_| gone())?.map_err(|Refusal { code, message }| {
                 ErrorData::new(ErrorCode(i32::try_from(code).unwrap_or(INVALID_REQUEST.0)), message, None)

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::adapters::mcp::text::foreign;
 use crate::adapters::mcp::transport::client::ConnectionFailure;
-use crate::adapters::mcp::transport::http::HttpFailure;
+use crate::adapters::mcp::transport::sending::HttpFailure;
 use crate::domain::access::authorization::Challenge;
 
 /// The reason why a request has no result.

@@ -13,21 +13,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::ready;
 use futures::stream::{self, BoxStream, StreamExt};
-use http::header::{
-    ACCEPT, AUTHORIZATION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HOST, RETRY_AFTER, TRANSFER_ENCODING, WWW_AUTHENTICATE,
-};
-use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
-use indexmap::IndexMap;
+use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderName, HeaderValue, StatusCode};
 use jiff::Timestamp;
-use jiff::fmt::rfc2822::DateTimeParser;
 use parking_lot::Mutex;
 use reqwest::{RequestBuilder, Response};
 use rmcp::model::{
-    ClientJsonRpcMessage, ClientRequest, ErrorData, GetExtensions, Implementation, JsonRpcMessage, ProtocolVersion, RequestId,
-    ServerCapabilities, ServerJsonRpcMessage, ServerResult,
+    ClientJsonRpcMessage, ClientRequest, ErrorData, Implementation, JsonRpcMessage, ProtocolVersion, RequestId, ServerCapabilities,
+    ServerJsonRpcMessage, ServerResult,
 };
 use rmcp::transport::streamable_http_client::{SseError, StreamableHttpClient, StreamableHttpError, StreamableHttpPostResponse};
-use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use sse_stream::{Sse, SseStream};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -35,104 +30,17 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::adapters::mcp::exchange::{
     Answer, Exchange, Inbound, Ticket, batch, cancels_unsent, encode, is_error, is_error_without_id, responds_to,
 };
-use crate::adapters::mcp::text::foreign;
 use crate::adapters::mcp::transport::client::ConnectionFailure;
-use crate::adapters::mcp::transport::oauth::{TokenError, Tokens};
 use crate::adapters::mcp::transport::reopening::Reopening;
-use crate::domain::access::authorization::Challenge;
-use crate::service::ports::{SignInToken, TraceContext};
+use crate::adapters::mcp::transport::sending::{
+    EVENT_STREAM, Failure, Forwarded, HttpFailure, JSON, LAST_EVENT, SESSION, Sender, check_encoding, content_type, forwarded, header,
+    read, retry_after,
+};
 
-/// Reads the dates of HTTP, which are dates of mail too.
-static DATE: DateTimeParser = DateTimeParser::new();
-const SESSION: &str = "mcp-session-id";
-const LAST_EVENT: &str = "last-event-id";
-pub(in crate::adapters::mcp) const EVENT_STREAM: &str = "text/event-stream";
-pub(in crate::adapters::mcp) const JSON: &str = "application/json";
 /// Maximum size of an error body, in bytes. It is read only for a JSON-RPC error.
 const FAILURE_LIMIT: usize = 64 * 1024;
-/// Maximum time after which a server may let callers repeat a call.
-const LONGEST_WAIT: Duration = Duration::from_hours(24);
 /// Time limit for the response to a post that answers a request of the server. The response has no content.
 const ANSWERING: Duration = Duration::from_secs(30);
-
-/// The reason why an HTTP exchange failed.
-#[derive(Debug, thiserror::Error)]
-pub(in crate::adapters::mcp) enum HttpFailure {
-    #[error(transparent)]
-    Connection(#[from] ConnectionFailure),
-    #[error("HTTP {0}")]
-    Status(StatusCode),
-    /// The server has too many requests (429) or is down for a while (503), and accepts another one after this time.
-    #[error("HTTP {0}")]
-    Busy(StatusCode, Duration),
-    #[error("the configured header `{0}` is not valid")]
-    Header(String),
-    #[error(transparent)]
-    Token(#[from] TokenError),
-    #[error("HTTP {}: it requires a sign-in", .0.status)]
-    Challenge(Box<Challenge>),
-    #[error("the server's answer has the Content-Encoding `{0}`, although the request accepts none")]
-    Encoded(String),
-}
-
-impl From<reqwest::Error> for HttpFailure {
-    fn from(error: reqwest::Error) -> Self {
-        Self::Connection(error.into())
-    }
-}
-
-pub(in crate::adapters::mcp) type Failure = StreamableHttpError<HttpFailure>;
-
-/// The caller's headers to forward with a request, and those that repeat its arguments, attached to its extensions.
-#[derive(Clone, Debug, Default)]
-pub(in crate::adapters::mcp) struct Forwarded(pub(in crate::adapters::mcp) HeaderMap);
-
-/// The caller's headers to forward with this message, and those of its trace, which replace the caller's.
-pub(in crate::adapters::mcp) fn forwarded(message: &ClientJsonRpcMessage) -> Option<Forwarded> {
-    let JsonRpcMessage::Request(request) = message else { return None };
-    let extensions = request.request.extensions();
-    let forwarded = extensions.get::<Forwarded>().cloned();
-    let Some(trace) = extensions.get::<Ticket>().and_then(Ticket::trace) else { return forwarded };
-    let mut headers = forwarded.map(|Forwarded(headers)| headers).unwrap_or_default();
-    headers.remove(TraceContext::STATE);
-    for (name, value) in trace.headers() {
-        if let Ok(value) = HeaderValue::try_from(value) {
-            headers.insert(HeaderName::from_static(name), value);
-        }
-    }
-    Some(Forwarded(headers))
-}
-
-/// Sends HTTP requests with the configuration of one server.
-#[derive(Clone)]
-pub(in crate::adapters::mcp) struct Sender {
-    pub(in crate::adapters::mcp) client: reqwest::Client,
-    pub(in crate::adapters::mcp) headers: HeaderMap,
-    pub(in crate::adapters::mcp) tokens: Option<Arc<Tokens>>,
-    /// Set if the server is called with a sign-in (`auth`).
-    pub(in crate::adapters::mcp) sign_in: Option<SignIn>,
-}
-
-/// The token of a sign-in. A connection keeps it, and calls replace it when it was refreshed.
-#[derive(Clone, Default)]
-pub(in crate::adapters::mcp) struct SignIn(Arc<Mutex<Option<SignInToken>>>);
-
-impl SignIn {
-    /// Takes a token of the same sign-in, unless it is an older one: a call may have read its token before another call refreshed it.
-    /// Returns whether it did.
-    pub(in crate::adapters::mcp) fn renew(&self, token: &SignInToken) -> bool {
-        let mut present = self.0.lock();
-        let is_newer = present.as_ref().is_none_or(|present| present.version < token.version);
-        if is_newer {
-            *present = Some(token.clone());
-        }
-        is_newer
-    }
-
-    fn token(&self) -> Option<SecretString> {
-        self.0.lock().as_ref().map(|token| token.access.clone())
-    }
-}
 
 #[derive(Clone)]
 pub(in crate::adapters::mcp) struct HttpClient(Arc<Inner>);
@@ -205,23 +113,6 @@ struct NewsStream {
     is_missing: bool,
 }
 
-/// Parses the configured headers and marks them as sensitive, so that logs omit them.
-pub(in crate::adapters::mcp) fn configured(headers: &IndexMap<String, SecretString>) -> Result<HeaderMap, HttpFailure> {
-    let mut configured = HeaderMap::new();
-    for (name, value) in headers {
-        let invalid = || HttpFailure::Header(name.clone());
-        let header = HeaderName::try_from(name).map_err(|_| invalid())?;
-        let mut value = HeaderValue::try_from(value.expose_secret()).map_err(|_| invalid())?;
-        value.set_sensitive(true);
-        let ours = [ACCEPT, CONTENT_TYPE, CONTENT_LENGTH, HOST, TRANSFER_ENCODING];
-        if ours.contains(&header) || [SESSION, LAST_EVENT].contains(&header.as_str()) {
-            return Err(invalid());
-        }
-        configured.append(header, value);
-    }
-    Ok(configured)
-}
-
 /// The response for which an event stream was opened.
 struct ExpectedResponse {
     request: Option<RequestId>,
@@ -237,41 +128,6 @@ struct Posted {
     is_call: bool,
     has_session: bool,
     ticket: Option<Ticket>,
-}
-
-impl Sender {
-    /// Sends a request. The caller's forwarded headers override the token, which overrides configured headers.
-    pub(in crate::adapters::mcp) async fn send(
-        &self,
-        builder: RequestBuilder,
-        forwarded: Option<Forwarded>,
-    ) -> Result<Response, HttpFailure> {
-        let mut forwarded = forwarded.map(|Forwarded(headers)| headers).unwrap_or_default();
-        if let Some(sign_in) = &self.sign_in {
-            // A caller's own credentials never reach a server that people sign in to.
-            forwarded.remove(AUTHORIZATION);
-            let token = sign_in.token().map(|token| bearer(&token)).unwrap_or_default();
-            let response = builder.headers(self.headers.clone()).headers(forwarded).headers(token).send().await?;
-            return match challenge(&response) {
-                Some(challenge) => Err(HttpFailure::Challenge(Box::new(challenge))),
-                None => Ok(response),
-            };
-        }
-        // Forwarding the caller's credentials is a deliberate setting, so they win.
-        let tokens = self.tokens.as_ref().filter(|_| !forwarded.contains_key(AUTHORIZATION));
-        let builder = builder.headers(self.headers.clone()).headers(forwarded);
-        let Some(tokens) = tokens else { return Ok(builder.send().await?) };
-        let token = tokens.bearer().await?;
-        let again = builder.try_clone();
-        let response = builder.headers(bearer(&token)).send().await?;
-        match again {
-            Some(again) if response.status() == StatusCode::UNAUTHORIZED => {
-                let token = tokens.instead_of(&token).await?;
-                Ok(again.headers(bearer(&token)).send().await?)
-            }
-            _ => Ok(response),
-        }
-    }
 }
 
 impl HttpClient {
@@ -580,68 +436,6 @@ fn finished_event(id: &RequestId) -> Sse {
     Sse::default().data(finished_text(id))
 }
 
-/// The server's challenge, if it rejects the token or a permission is missing.
-fn challenge(response: &Response) -> Option<Challenge> {
-    let headers = response.headers().get_all(WWW_AUTHENTICATE);
-    Challenge::read(response.status().as_u16(), headers.iter().filter_map(|value| value.to_str().ok()))
-}
-
-/// The authorisation header, which replaces a configured one.
-fn bearer(token: &SecretString) -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    if let Ok(mut value) = HeaderValue::try_from(format!("Bearer {}", token.expose_secret())) {
-        value.set_sensitive(true);
-        headers.insert(AUTHORIZATION, value);
-    }
-    headers
-}
-
-/// The content type, in lower case.
-pub(in crate::adapters::mcp) fn content_type(response: &Response) -> Option<String> {
-    header(response, CONTENT_TYPE.as_str()).map(|kind| kind.to_ascii_lowercase())
-}
-
-/// Fails if the body is encoded although the request asked for none.
-pub(in crate::adapters::mcp) fn check_encoding(response: &Response) -> Result<(), HttpFailure> {
-    match header(response, CONTENT_ENCODING.as_str()) {
-        Some(encoding) if !encoding.is_empty() && !encoding.eq_ignore_ascii_case("identity") => {
-            Err(HttpFailure::Encoded(foreign(&encoding)))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn header(response: &Response, name: &str) -> Option<String> {
-    response.headers().get(name).and_then(|value| value.to_str().ok()).map(str::to_owned)
-}
-
-/// The time from now in `Retry-After`: seconds or a date (RFC 9110, section 10.2.3).
-fn retry_after(text: &str, now: Timestamp) -> Option<Duration> {
-    let text = text.trim();
-    let time = match text.parse() {
-        Ok(seconds) => Duration::from_secs(seconds),
-        // A date in the past means now.
-        Err(_) => Duration::try_from(DATE.parse_timestamp(text).ok()?.duration_since(now)).unwrap_or_default(),
-    };
-    Some(time.min(LONGEST_WAIT))
-}
-
-/// The body; `None` if it exceeds the limit.
-pub(in crate::adapters::mcp) async fn read(mut response: Response, limit: usize) -> Result<Option<Vec<u8>>, Failure> {
-    let broken = |error: reqwest::Error| StreamableHttpError::Client(HttpFailure::from(error));
-    if response.content_length().is_some_and(|length| length > limit as u64) {
-        return Ok(None);
-    }
-    let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(broken)? {
-        if body.len() + chunk.len() > limit {
-            return Ok(None);
-        }
-        body.extend_from_slice(&chunk);
-    }
-    Ok(Some(body))
-}
-
 #[derive(Debug, thiserror::Error)]
 #[error("an event is too large")]
 struct EventTooLarge;
@@ -748,10 +542,9 @@ mod tests {
     use std::time::Duration;
 
     use futures::FutureExt;
+    use http::HeaderMap;
 
     use super::*;
-    use crate::domain::access::principal::PrincipalId;
-    use crate::service::ports::SignInToken;
 
     #[test]
     fn only_the_stream_for_notifications_waits() {
@@ -798,23 +591,6 @@ mod tests {
             assert_eq!(opened.is_ok(), !is_final, "{status}");
             let is_open = status.starts_with("200");
             assert_eq!(changed.notified().now_or_never().is_some(), is_open, "{status}: what was missed is listed");
-        }
-    }
-
-    #[test]
-    fn a_wait_is_a_number_of_seconds_or_a_date() {
-        let now: Timestamp = "1994-11-06T08:49:37Z".parse().unwrap();
-        for (text, seconds) in [
-            ("120", Some(120)),
-            (" 7 ", Some(7)),
-            ("Sun, 06 Nov 1994 08:50:07 GMT", Some(30)),
-            ("Sun, 06 Nov 1994 08:00:00 GMT", Some(0)),
-            ("Sat, 06 Nov 2094 08:49:37 GMT", Some(24 * 60 * 60)),
-            ("99999999999", Some(24 * 60 * 60)),
-            ("soon", None),
-            ("", None),
-        ] {
-            assert_eq!(retry_after(text, now), seconds.map(Duration::from_secs), "{text}");
         }
     }
 
@@ -898,22 +674,6 @@ mod tests {
             } else {
                 assert!(matches!(sent, Err(StreamableHttpError::Client(HttpFailure::Busy(_, time))) if time.as_secs() == 7), "{body}");
             }
-        }
-    }
-
-    #[test]
-    fn a_connection_never_goes_back_to_an_older_token() {
-        let token = |version: u64| SignInToken {
-            access: format!("token-{version}").into(),
-            sign_in: "one".into(),
-            version,
-            owner: PrincipalId::new("user:anna"),
-        };
-        let sign_in = SignIn::default();
-        assert!(sign_in.token().is_none());
-        for (version, is_taken, present) in [(1, true, "token-1"), (3, true, "token-3"), (2, false, "token-3"), (3, false, "token-3")] {
-            assert_eq!(sign_in.renew(&token(version)), is_taken);
-            assert_eq!(sign_in.token().unwrap().expose_secret(), present);
         }
     }
 }

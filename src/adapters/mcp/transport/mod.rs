@@ -7,5 +7,6 @@ pub(in crate::adapters::mcp) mod lines;
 pub(in crate::adapters::mcp) mod events;
 pub(in crate::adapters::mcp) mod stdio;
 pub(in crate::adapters::mcp) mod param_headers;
+pub(in crate::adapters::mcp) mod sending;
 pub(in crate::adapters::mcp) mod http;
 pub(in crate::adapters::mcp) mod sse;

@@ -24,7 +24,7 @@ use url::Url;
 
 use crate::adapters::mcp::exchange::{Exchange, Inbound, Ticket, batch, cancels_unsent, encode};
 use crate::adapters::mcp::transport::events::{Event, Events};
-use crate::adapters::mcp::transport::http::{
+use crate::adapters::mcp::transport::sending::{
     EVENT_STREAM, Failure, Forwarded, HttpFailure, JSON, Sender, check_encoding, content_type, forwarded, read,
 };
 

@@ -200,8 +200,8 @@ pub(super) fn is_passing(error: &sqlx::Error) -> bool {
         })
 }
 
-/// Whether the error says that the server is away, or accepts no connections, or not this service's: a password may change while the service
-/// runs.
+/// Whether the error says that the server is away, or accepts no connections, or not this service's: a password may change while the
+/// service runs.
 pub(super) fn is_lost(error: &sqlx::Error) -> bool {
     match error {
         // A proxy that closes a new connection at once ends the negotiation of TLS in the middle, which the driver reports as a breach of

@@ -18,8 +18,8 @@ const OVERLAP: i64 = 1_000_000;
 /// How long what limits nobody any more is kept, in microseconds.
 const KEPT: i64 = 60_000_000;
 
-/// `taken` is the number of the reserved requests after an update, and the negative position of the report after an insertion, by which
-/// an update finds its report. A new row reserves nothing. Nothing makes callers wait for much longer than the limit allows at once: neither
+/// `taken` is the number of the reserved requests after an update, and the negative position of the report after an insertion, by which an
+/// update finds its report. A new row reserves nothing. Nothing makes callers wait for much longer than the limit allows at once: neither
 /// what a service owes, nor a step of the server's clock.
 const EXCHANGE: &str = "\
     WITH clock AS (SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint AS at), \

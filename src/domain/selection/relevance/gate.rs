@@ -29,8 +29,10 @@ use std::collections::HashMap;
 use unicode_segmentation::UnicodeSegmentation;
 
 use super::courtesies::{Courtesy, courtesy};
+use super::evidence::{Asked, GateEvidence};
 use super::examples::{NO_TOOL_EXAMPLES, TOOL_EXAMPLES};
 use super::gate_head::{GateHead, Signals, dot};
+use super::resource::names_resource;
 use super::turn::TurnEvidence;
 use super::turn_head::{Turn, TurnHead, TurnSignals};
 use super::weakness::{WEAK_COSINE, WEAK_COSINE_WITHOUT_NEED, WEAK_MARGIN, WEAK_SPREADS};
@@ -99,37 +101,6 @@ impl Default for GateParameters {
     fn default() -> Self {
         Self { foreign_allowance: FOREIGN_ALLOWANCE, with_vectors: DENSE_WEIGHTS, without_vectors: LEXICAL_WEIGHTS }
     }
-}
-
-/// What the words of a message ask for, in any language, if a tool for that is offered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asked {
-    /// To remember or to forget something.
-    Memory,
-    /// The time or the date.
-    Time,
-}
-
-/// The evidence about one message, from which the gate decides.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct GateEvidence<'a> {
-    /// The whole message.
-    pub message: &'a str,
-    /// The message's unit vector, from the same model as the examples' vectors.
-    pub vector: Option<&'a [f32]>,
-    /// The best cosine of any candidate over all search texts.
-    pub best_dense: Option<f32>,
-    /// Up to five of the best cosines of candidates, descending.
-    pub best_five: &'a [f32],
-    /// The share of the five best candidates that are on the server of the best one.
-    pub agreement: f32,
-    /// The best BM25 score of any candidate over all search texts; 0 without a match.
-    pub best_lexical: f32,
-    /// The number of tools searched.
-    pub tools: usize,
-    pub asked: Option<Asked>,
-    /// Whether the message contains a text to work on, which the other evidence ignores, and names no product.
-    pub has_text: bool,
 }
 
 impl GateEvidence<'_> {
@@ -500,25 +471,6 @@ fn lexical(evidence: &GateEvidence<'_>) -> f32 {
 
 fn is_foreign(message: &str) -> bool {
     message.chars().any(|character| !character.is_ascii() && character.is_alphabetic())
-}
-
-/// Whether a word of the message is a file name, a path, a URL, an e-mail address or a handle.
-pub(super) fn names_resource(message: &str) -> bool {
-    message.split_whitespace().any(|word| {
-        let word = word.trim_matches(|character: char| ".,;:!?()\"'`".contains(character));
-        let starts_with_word = |text: &str| text.starts_with(|character: char| character.is_alphanumeric() || character == '_');
-        let extension = || {
-            word.rsplit_once('.').is_some_and(|(stem, ending)| {
-                stem.ends_with(|character: char| character.is_alphanumeric() || character == '_')
-                    && (2..=5).contains(&ending.len())
-                    && ending.starts_with(|character: char| character.is_ascii_alphabetic())
-                    && ending.chars().all(|character| character.is_ascii_alphanumeric())
-            })
-        };
-        let path = || ["/", "~/"].iter().any(|root| word.strip_prefix(root).is_some_and(starts_with_word));
-        let handle = || word.split_once('@').is_some_and(|(_, name)| starts_with_word(name));
-        word.contains("://") || path() || handle() || extension()
-    })
 }
 
 /// The distinct words among the first [`WORDS_READ`] of a message, in lower case.

@@ -2,12 +2,12 @@
 //!
 //! A logistic regression plus a small network with one hidden layer, over a message's vector and features ([`Signals`]), fitted by
 //! `assets/training/gate.py` and stored beside the model's weights (`assets/gate.json`). The network adds what no straight line separates:
-//! at the same share of kept messages, it silences .91 of the held-out messages that need no tool, and the regression alone .88. It works only with the vectors of that model; for other models, the gate uses
-//! its examples.
+//! at the same share of kept messages, it silences .91 of the held-out messages that need no tool, and the regression alone .88. It works
+//! only with the vectors of that model; for other models, the gate uses its examples.
 
 use serde::Deserialize;
 
-use super::gate::GateEvidence;
+use super::evidence::GateEvidence;
 use super::weighed_signal::WeighedSignal;
 
 static BUILT_IN: &str = include_str!("../../../../assets/gate.json");

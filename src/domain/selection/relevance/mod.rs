@@ -20,36 +20,39 @@
 //! Comments on tuned constants name the data behind them. Pinned tools, the chat's set and the policy are absent: the services
 //! apply them afterwards.
 
-pub(crate) mod ambiguity;
-pub(crate) mod arrange;
 pub(crate) mod courtesies;
 pub mod cut;
 pub(crate) mod dense;
+pub(crate) mod evidence;
 pub mod examples;
-pub(crate) mod fusion;
-pub(crate) mod gate;
-pub(crate) mod gate_head;
-pub(crate) mod lexical;
-pub(crate) mod liveness;
-pub(crate) mod message;
 mod pasted;
-mod quoted;
 mod referring;
+mod resource;
+mod quoted;
 pub(crate) mod server_text;
 pub(crate) mod synonyms;
+pub(crate) mod lexical;
 pub(crate) mod turn;
-pub(crate) mod turn_head;
+pub(crate) mod message;
+pub(crate) mod fusion;
+pub(crate) mod ambiguity;
+pub(crate) mod arrange;
+pub(crate) mod liveness;
 pub(crate) mod weakness;
 pub(crate) mod weighed_signal;
+pub(crate) mod gate_head;
+pub(crate) mod turn_head;
+pub(crate) mod gate;
 
 pub use ambiguity::is_ambiguous;
 pub use courtesies::{Courtesy, courtesy};
 pub use cut::{CutCandidate, CutParameters, CutReason, GAP, GAP_OF_PARTS, companions, cut, cut_noting, gap_at};
 pub use dense::{bounded_passage, passages};
+pub use evidence::{Asked, GateEvidence};
 pub use fusion::{
     Candidates, FusionParameters, PREFERENCE, PREFERENCE_IN_CONTEXT, Ranked, prefer, raise, raise_to_alone, readable_score, z_scores,
 };
-pub use gate::{Asked, Gate, GateEvidence, GateParameters, GateRule, GateVerdict};
+pub use gate::{Gate, GateParameters, GateRule, GateVerdict};
 pub use gate_head::{GateHead, Signals};
 pub use lexical::{LexicalModel, LexicalParameters, SparseVector};
 pub use liveness::living_first;

@@ -5,7 +5,7 @@
 
 use unicode_normalization::char::is_combining_mark;
 
-use super::gate::names_resource;
+use super::resource::names_resource;
 use crate::domain::text::word_list::word_list;
 
 /// Verbs of many languages that always ask to work on a text, in the forms of requests and in lower case. Verbs that also ask to change,

@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use aho_corasick::AhoCorasick;
 use unicode_segmentation::UnicodeSegmentation;
 
-use super::gate::GateEvidence;
+use super::evidence::GateEvidence;
 
 /// Whether the assistant's previous turn ended with a question, and whether it offered to do something.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -14,6 +14,8 @@ use crate::service::ports::{SignInToken, StoredConnection};
 
 /// How long a copy in memory is used before the store is read again, because another replica may have ended the sign-in.
 const COPY: Duration = Duration::from_secs(30);
+/// Number of copies from which outdated ones are removed before another is added.
+const PURGE_FROM: usize = 64;
 /// How long a failed refresh is not repeated.
 pub(super) const AFTER_FAILURE: Duration = Duration::from_secs(5);
 
@@ -26,13 +28,41 @@ pub(in crate::service::access) struct CachedToken {
 }
 
 impl CachedToken {
-    pub(super) fn is_recent(&self, now: Instant) -> bool {
+    fn is_recent(&self, now: Instant) -> bool {
         let lasts = if self.result.is_ok() { COPY } else { AFTER_FAILURE };
         now.saturating_duration_since(self.read_at) < lasts
     }
 }
 
 pub(super) type Key = (PrincipalId, ServerName);
+
+/// The copies in memory. Outdated ones don't stay, so that memory doesn't fill with the tokens of everybody who ever called.
+#[derive(Default)]
+pub(in crate::service::access) struct Copies(Mutex<HashMap<Key, CachedToken>>);
+
+impl Copies {
+    /// The copy, if it is recent.
+    pub(super) fn recent(&self, key: &Key) -> Option<CachedToken> {
+        self.0.lock().get(key).filter(|copy| copy.is_recent(Instant::now())).cloned()
+    }
+
+    pub(super) fn keep(&self, key: Key, copy: CachedToken) {
+        let mut copies = self.0.lock();
+        if copies.len() >= PURGE_FROM && copies.len() == copies.capacity() {
+            let now = Instant::now();
+            copies.retain(|_, copy| copy.is_recent(now));
+        }
+        copies.insert(key, copy);
+    }
+
+    pub(super) fn remove(&self, key: &Key) {
+        self.0.lock().remove(key);
+    }
+
+    pub(super) fn clear(&self) {
+        self.0.lock().clear();
+    }
+}
 
 /// Lets one call of this process at a time look for a token, so that waiting calls neither poll the store nor exchange it too.
 pub(in crate::service::access) struct Turns<K>(Mutex<HashMap<K, Arc<tokio::sync::Mutex<()>>>>);
@@ -66,5 +96,26 @@ impl Unsaved {
 
     pub(super) fn remove(&self, key: &Key) {
         self.0.lock().remove(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn outdated_copies_do_not_pile_up_and_recent_ones_stay() {
+        let key = |number: usize| (PrincipalId::new(format!("user:{number}")), ServerName::new("mail"));
+        let failed = |read_at| CachedToken { result: Err("unreachable".to_owned()), read_at };
+        let (now, copies) = (Instant::now(), Copies::default());
+        let outdated = now.checked_sub(AFTER_FAILURE).unwrap();
+        for number in 0..1000 {
+            copies.keep(key(number), failed(outdated));
+        }
+        assert!(copies.0.lock().len() < 3 * PURGE_FROM);
+        for number in 0..1000 {
+            copies.keep(key(number), failed(now + Duration::from_mins(1)));
+        }
+        assert!((0..1000).all(|number| copies.recent(&key(number)).is_some()));
     }
 }

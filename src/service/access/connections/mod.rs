@@ -24,7 +24,7 @@ use parking_lot::Mutex;
 pub(crate) use self::sign_in::{AuthorizationAnswer, SignInError};
 pub(crate) use self::visits::SESSION;
 
-use self::copies::{CachedToken, Key, Turns, Unsaved};
+use self::copies::{Copies, Key, Turns, Unsaved};
 use self::exchange::{Discovered, Exchanges};
 use self::grant::Grant;
 use self::states::SignedIn;
@@ -159,7 +159,7 @@ pub(crate) struct Connections {
     configured: ArcSwap<HashMap<ServerName, Arc<ConfiguredServer>>>,
     /// The servers that take secrets of their callers, sorted.
     take_secrets: ArcSwap<Vec<ServerName>>,
-    pub(super) cached: Mutex<HashMap<Key, CachedToken>>,
+    pub(super) copies: Copies,
     pub(super) signed_in: SignedIn,
     pub(super) turns: Turns<Key>,
     exchanges: Exchanges,
@@ -194,7 +194,7 @@ impl Connections {
             public_url,
             configured: ArcSwap::default(),
             take_secrets: ArcSwap::default(),
-            cached: Mutex::default(),
+            copies: Copies::default(),
             signed_in: SignedIn::default(),
             turns: Turns::default(),
             exchanges: Exchanges::default(),
@@ -225,7 +225,7 @@ impl Connections {
         take_secrets.sort_by(|one, other| one.as_str().cmp(other.as_str()));
         self.take_secrets.store(Arc::new(take_secrets));
         self.faults.lock().clear();
-        self.cached.lock().clear();
+        self.copies.clear();
         self.exchanges.clear();
     }
 

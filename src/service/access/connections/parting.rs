@@ -95,7 +95,7 @@ impl Connections {
     /// Removes what memory holds of a sign-in.
     pub(super) fn drop_copies(&self, owner: &PrincipalId, server: &ServerName) {
         let key = (owner.clone(), server.clone());
-        self.cached.lock().remove(&key);
+        self.copies.remove(&key);
         self.unsaved.remove(&key);
         self.signed_in.forget(owner);
     }

@@ -72,8 +72,8 @@ impl Connections {
         }
     }
 
-    /// A token instead of the one that the server has rejected. With `is_last`, that one was as new as possible, so the sign-in ends, and the
-    /// result is an error.
+    /// A token instead of the one that the server has rejected. With `is_last`, that one was as new as possible, so the sign-in ends, and
+    /// the result is an error.
     pub(crate) async fn challenged(
         self: &Arc<Self>,
         context: &CallContext,
@@ -89,7 +89,7 @@ impl Connections {
             let again = Box::pin(self.exchanged_again(&configured, exchange, caller, &context.headers, rejected));
             return in_time(&configured, again).await;
         }
-        self.cached.lock().remove(&(rejected.owner.clone(), server.clone()));
+        self.copies.remove(&(rejected.owner.clone(), server.clone()));
         let scopes = challenge.scopes.join(" ");
         let is_machine = rejected.owner.as_str() == MACHINE;
         if challenge.lacks_scope {
@@ -129,8 +129,7 @@ impl Connections {
 
     /// The copy in memory, if it is recent.
     fn copy(&self, key: &Key) -> Option<Result<SignInToken, NoToken>> {
-        let cached = self.cached.lock().get(key).filter(|copy| copy.is_recent(Instant::now())).cloned()?;
-        match cached.result {
+        match self.copies.recent(key)?.result {
             Ok((token, stale)) => stale.is_none_or(|stale| SystemTime::now() < stale).then_some(Ok(token)),
             Err(reason) => Some(Err(NoToken::Unavailable(reason))),
         }
@@ -191,7 +190,7 @@ impl Connections {
                 Some(tokio::spawn(async move {
                     let refreshed = refreshing.refresh(&server, stored, grant).await;
                     if refreshed.is_ok() {
-                        refreshing.cached.lock().remove(&key);
+                        refreshing.copies.remove(&key);
                     }
                     refreshed
                 }))
@@ -248,14 +247,14 @@ impl Connections {
 
     fn keep_copy(&self, key: Key, token: SignInToken, stale: Option<SystemTime>) -> SignInToken {
         let copy = CachedToken { result: Ok((token.clone(), stale)), read_at: Instant::now() };
-        self.cached.lock().insert(key, copy);
+        self.copies.keep(key, copy);
         token
     }
 
     /// Remembers a failure, so that the calls that wait for a token don't repeat it one after the other.
     fn keep_failure(&self, key: Key, reason: String) -> NoToken {
         let failed = CachedToken { result: Err(reason.clone()), read_at: Instant::now() };
-        self.cached.lock().insert(key, failed);
+        self.copies.keep(key, failed);
         NoToken::Unavailable(reason)
     }
 }

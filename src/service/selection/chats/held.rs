@@ -19,7 +19,8 @@ use crate::service::ports::{ChatStore, StoredChat};
 const SLOW_PATIENCE: Duration = Duration::from_millis(2);
 /// How long a store counts as slow.
 const SLOW: Duration = Duration::from_secs(5);
-/// A set that was written longer ago is written again with the next message, because the store deletes sets by the time of their last write.
+/// A set that was written longer ago is written again with the next message, because the store deletes sets by the time of their last
+/// write.
 const OUTDATED: Duration = Duration::from_hours(1);
 /// After this time, a read counts as failed.
 const LOST: Duration = Duration::from_secs(30);

@@ -8,9 +8,8 @@ use std::collections::BTreeMap;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 
-use super::super::charsmap::LONGEST_SEQUENCE;
+use super::super::charsmap::{CharsmapLayout, LONGEST_SEQUENCE};
 use super::super::vocabulary::{self, Tables};
-use super::super::weights::UnigramLayout;
 use super::ImportError;
 
 /// The sequences that normalisation replaces, with their replacements.
@@ -61,7 +60,7 @@ impl Rules {
 }
 
 impl RuleTables {
-    pub(super) fn write(&self, layout: &UnigramLayout, file: &mut [u8]) {
+    pub(super) fn write(&self, layout: &CharsmapLayout, file: &mut [u8]) {
         self.sequences.write(&layout.sequences, file);
         file[layout.replacement_offsets.clone()].copy_from_slice(&self.offsets);
         file[layout.replacement_text.clone()].copy_from_slice(&self.text);

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::{ImportError, require};
 
+pub(super) const TOKENIZER: &str = "tokenizer.json";
 const TENSORS: &str = "model.safetensors";
 /// Names of weights files in unsupported formats.
 const SHARDED: &str = "model.safetensors.index.json";

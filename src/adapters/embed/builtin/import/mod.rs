@@ -8,10 +8,10 @@
 
 mod charsmap;
 mod folder;
-mod parts;
 mod tensors;
-mod tokenizer;
+mod parts;
 mod unigram;
+mod tokenizer;
 
 use std::{fmt, io, path::Path};
 
@@ -186,7 +186,7 @@ pub(super) fn import_prompted(folder: &Path, name: &str, overrides: &PromptOverr
     weights::assemble(&config, |layout, file| {
         tables.write(&layout.tokens, file);
         if let (Some((rules, pieces)), Some(layout)) = (&unigram, &layout.unigram) {
-            rules.write(layout, file);
+            rules.write(&layout.charsmap, file);
             let scores = file[layout.scores.clone()].as_chunks_mut().0;
             scores.iter_mut().zip(&pieces.scores).for_each(|(target, score)| *target = score.to_le_bytes());
         }

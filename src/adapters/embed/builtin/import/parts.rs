@@ -3,18 +3,7 @@
 use super::super::quantize::{WORD_BLOCK, pack_matrix, quantize_block, quantize_symmetric};
 use super::super::weights::{Config, LayerLayout, Layout, MatrixLayout, NormLayout, Widths, WordFormat};
 use super::ImportError;
-use super::tensors::Tensors;
-
-/// A linear layer: weights `[outputs, inputs]`, and one bias per output.
-pub(super) struct Linear {
-    pub(super) weights: Vec<f32>,
-    pub(super) bias: Vec<f32>,
-}
-
-pub(super) struct Norm {
-    pub(super) factors: Vec<f32>,
-    pub(super) offsets: Vec<f32>,
-}
+use super::tensors::{Linear, Norm, Tensors};
 
 /// The layout of a row in the file: `length` values in blocks of `padded` values, of which the first `size` are used.
 #[derive(Clone, Copy)]

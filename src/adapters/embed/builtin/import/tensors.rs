@@ -3,7 +3,18 @@
 use safetensors::{Dtype, SafeTensors};
 
 use super::ImportError;
-use super::parts::{Linear, Norm};
+
+/// A linear layer: weights `[outputs, inputs]`, and one bias per output.
+pub(super) struct Linear {
+    pub(super) weights: Vec<f32>,
+    pub(super) bias: Vec<f32>,
+}
+
+/// A layer norm: one factor and one offset per value of a row.
+pub(super) struct Norm {
+    pub(super) factors: Vec<f32>,
+    pub(super) offsets: Vec<f32>,
+}
 
 /// The tensors of a file, with or without the prefix `bert.` or `roberta.` in their names.
 pub(super) struct Tensors<'a> {

@@ -8,11 +8,10 @@ use serde_json::Value;
 use super::super::tokenize::{LONGEST_WORD, Normalization, SpecialTokens};
 use super::super::vocabulary::MAXIMUM_TOKENS;
 use super::super::weights::ModelError;
-use super::folder::Folder;
-use super::unigram::{self, Pieces};
+use super::folder::{Folder, TOKENIZER};
+use super::unigram::{self, Pieces, UnigramTokenizer};
 use super::{ImportError, require};
 
-pub(super) const FILE: &str = "tokenizer.json";
 const VOCABULARY: &str = "vocab.txt";
 /// Names of vocabularies in the format of `SentencePiece`.
 const SENTENCE_PIECE: [&str; 3] = ["sentencepiece.bpe.model", "spiece.model", "tokenizer.model"];
@@ -46,9 +45,12 @@ impl Tokenizer {
     pub(super) fn read(folder: &Folder<'_>) -> Result<Self, ImportError> {
         let settings = folder.optional("tokenizer_config.json")?;
         let mut wanted = Wanted::default();
-        let tokens = match folder.optional(FILE)? {
+        let tokens = match folder.optional(TOKENIZER)? {
             Value::Null => vocabulary(folder)?,
-            tokenizer if unigram::is_unigram(&tokenizer["model"]) => return unigram::read(folder, tokenizer),
+            tokenizer if unigram::is_unigram(&tokenizer["model"]) => {
+                let UnigramTokenizer { tokens, special, pieces } = unigram::read(folder, tokenizer)?;
+                return Ok(Self { tokens, special, normalization: Normalization::default(), unigram: Some(pieces) });
+            }
             tokenizer => {
                 model_kind(&tokenizer["model"])?;
                 wanted = normalizer(&tokenizer["normalizer"])?;
@@ -112,7 +114,7 @@ fn model_kind(model: &Value) -> Result<(), ImportError> {
 
 fn model(folder: &Folder<'_>, mut tokenizer: Value) -> Result<Vec<String>, ImportError> {
     let model: WordPiece =
-        serde_json::from_value(tokenizer["model"].take()).map_err(|source| ImportError::Json { file: folder.path(FILE), source })?;
+        serde_json::from_value(tokenizer["model"].take()).map_err(|source| ImportError::Json { file: folder.path(TOKENIZER), source })?;
     let prefix = model.continuing_subword_prefix.unwrap_or_else(|| "##".to_owned());
     require(prefix == "##", "continuing_subword_prefix in tokenizer.json", &prefix, "only ## is")?;
     let longest = model.max_input_chars_per_word.unwrap_or(LONGEST_WORD);

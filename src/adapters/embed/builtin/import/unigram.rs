@@ -3,14 +3,21 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::super::tokenize::{Normalization, SpecialTokens};
+use super::super::tokenize::SpecialTokens;
 use super::super::unigram::{Spaces, WORD_START};
 use super::super::vocabulary::MAXIMUM_TOKENS;
 use super::super::weights::ModelError;
 use super::charsmap::Rules;
-use super::folder::Folder;
-use super::tokenizer::{FILE, Tokenizer};
+use super::folder::{Folder, TOKENIZER};
 use super::{ImportError, require};
+
+/// A Unigram tokenizer of a model folder.
+pub(super) struct UnigramTokenizer {
+    /// All tokens in order of id. An unused id has an empty text, which never matches.
+    pub(super) tokens: Vec<String>,
+    pub(super) special: SpecialTokens,
+    pub(super) pieces: Pieces,
+}
 
 /// The part of a tokenizer that only Unigram tokenizers have.
 pub(super) struct Pieces {
@@ -41,11 +48,11 @@ pub(super) fn is_unigram(model: &Value) -> bool {
     model["type"].as_str().map_or_else(|| model["vocab"].is_array(), |kind| kind == "Unigram")
 }
 
-pub(super) fn read(folder: &Folder<'_>, mut tokenizer: Value) -> Result<Tokenizer, ImportError> {
+pub(super) fn read(folder: &Folder<'_>, mut tokenizer: Value) -> Result<UnigramTokenizer, ImportError> {
     let lowers = folder.optional("sentence_bert_config.json")?["do_lower_case"].as_bool().unwrap_or(false);
     require(!lowers, "do_lower_case in sentence_bert_config.json", &lowers, "with a Unigram tokenizer only false is")?;
     let model = serde_json::from_value(tokenizer["model"].take());
-    let Model { unk_id, vocab, byte_fallback } = model.map_err(|source| ImportError::Json { file: folder.path(FILE), source })?;
+    let Model { unk_id, vocab, byte_fallback } = model.map_err(|source| ImportError::Json { file: folder.path(TOKENIZER), source })?;
     require(!byte_fallback, "byte_fallback in tokenizer.json", &byte_fallback, "only false is")?;
     if vocab.len() > MAXIMUM_TOKENS {
         return Err(ModelError::Shape("vocabulary size").into());
@@ -67,8 +74,7 @@ pub(super) fn read(folder: &Folder<'_>, mut tokenizer: Value) -> Result<Tokenize
     for id in [special.classify, special.separate, special.unknown] {
         tokens[id as usize].clear();
     }
-    let unigram = Some(Pieces { scores, spaces, rules });
-    Ok(Tokenizer { tokens, special, normalization: Normalization::default(), unigram })
+    Ok(UnigramTokenizer { tokens, special, pieces: Pieces { scores, spaces, rules } })
 }
 
 /// A part of the pipeline and the parts that a `Sequence` contains.

@@ -24,7 +24,7 @@ use crate::adapters::mcp::link::link::Link;
 use crate::adapters::mcp::supervision::server::{Held, NoLink, SHORT_RETRY, START_RETRY, Server};
 use crate::adapters::mcp::text::Secrets;
 use crate::adapters::mcp::timing::Timing;
-use crate::adapters::mcp::transport::http::SignIn;
+use crate::adapters::mcp::transport::sending::SignIn;
 use crate::domain::access::authorization::Challenge;
 use crate::domain::access::principal::PrincipalId;
 use crate::domain::catalog::tool::ServerName;
