@@ -362,7 +362,7 @@ fn prepare<'a>(tool: &Tool, sent: &'a str, rule: CallRule) -> Result<(Cow<'a, st
                 tracing::warn!(tool = %tool.id, ?pointers, "the arguments do not fit the tool's schema and are sent anyway");
             }
             ArgumentsVerdict::Unchecked { reason, first: true } => {
-                tracing::warn!(tool = %tool.id, reason, "the tool's own input schema is invalid: its arguments are not checked");
+                tracing::warn!(tool = %tool.id, reason, "the tool's arguments are not checked, because its own input schema is invalid or too large");
             }
             ArgumentsVerdict::Valid | ArgumentsVerdict::Unchecked { .. } => {}
         }

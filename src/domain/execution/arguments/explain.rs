@@ -15,7 +15,7 @@ const LIST_BYTES: usize = 300;
 /// Maximum number of nested `allOf` and references that are searched for names.
 const DEPTH: usize = 8;
 /// Maximum number of schemas that are searched for names.
-const MOST_VISITS: usize = 1_000;
+const MOST_SEARCHED: usize = 1_000;
 /// Maximum number of errors that are described. Many may have the same description.
 const MOST_ERRORS: usize = 1_000;
 /// Maximum number of names or values that are compared with a wrong one.
@@ -113,6 +113,10 @@ impl<'a> Explain<'a> {
                 Some(branch) => branch.iter().take(PROBLEM_LIMIT).flat_map(|error| self.problem(error)).collect(),
                 None => expects(alternatives(context, pointer)),
             },
+            ValidationErrorKind::BacktrackLimitExceeded { .. } => {
+                let message = "takes too long to be matched with its pattern; use a shorter text";
+                vec![one(pointer.to_owned(), message.to_owned(), None, None)]
+            }
             kind => {
                 let expected = limit(kind);
                 let message = match &expected {
@@ -138,7 +142,7 @@ impl<'a> Explain<'a> {
     /// Adds the properties that a schema evaluates, also in its `allOf` and behind its references.
     fn evaluated(&self, schema: &'a Value, known: &mut Known<'a>, depth: usize) {
         known.visits += 1;
-        if known.visits > MOST_VISITS || known.names.len() > MOST_COMPARED {
+        if known.visits > MOST_SEARCHED || known.names.len() > MOST_COMPARED {
             known.is_all = false;
             return;
         }
@@ -149,6 +153,10 @@ impl<'a> Explain<'a> {
             return;
         }
         for name in schema.get("properties").and_then(Value::as_object).into_iter().flat_map(Map::keys) {
+            if known.names.len() > MOST_COMPARED {
+                known.is_all = false;
+                return;
+            }
             if !known.names.contains(&name.as_str()) {
                 known.names.push(name);
             }

@@ -31,7 +31,7 @@ const PROBLEM_LIMIT: usize = 20;
 /// Maximum number of visits of schemas to find out whether arguments are valid.
 const MOST_VISITS: usize = 10_000_000;
 /// Maximum number of visits to collect all problems once. They take some hundred bytes each.
-const MOST_COLLECTED: usize = 250_000;
+const MOST_COLLECTED: usize = 500_000;
 /// Maximum number of visits for all repairs of one call.
 const MOST_REPAIRED: usize = 5_000_000;
 /// Maximum number of steps back to match a text with a pattern that can't be matched in linear time. These take some 15 milliseconds.
@@ -169,7 +169,10 @@ pub fn older_draft(schema: &Value) -> Option<&'static str> {
 fn compile(schema: &Value) -> Result<Compiled, String> {
     let nesting = visits::nesting(schema, MOST_NESTED);
     if nesting > MOST_NESTED {
-        return Err(format!("its references are nested more than {MOST_NESTED} levels deep"));
+        return Err(format!("it has more than {MOST_NESTED} levels, with those of what it refers to"));
+    }
+    if visits::refers_to_data(schema) {
+        return Err("it refers to data, such as a default, as a schema".to_owned());
     }
     // If the schema refers to a place that has moved because of null, it is used as it is.
     let as_it_is = || compiled(schema);

@@ -7,7 +7,7 @@ use crate::domain::execution::arguments::ignores_siblings;
 /// Keywords whose members are schemas, not keywords.
 pub(super) const NAMED: [&str; 6] = ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"];
 /// Keywords that contain data.
-pub(super) const DATA: [&str; 6] = ["enum", "const", "default", "examples", "example", "required"];
+pub(super) const DATA: [&str; 8] = ["enum", "const", "default", "examples", "example", "required", "dependentRequired", "$vocabulary"];
 /// Keywords that may forbid null wherever they stand. They become one alternative to null.
 const CONDITIONS: [&str; 8] = ["$ref", "$dynamicRef", "$recursiveRef", "oneOf", "not", "if", "then", "else"];
 

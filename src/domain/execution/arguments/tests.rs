@@ -158,6 +158,12 @@ fn alternatives_that_multiply_are_not_all_tried() {
         assert_eq!((problems.len(), problems[0].pointer.as_str()), (1, ""), "{keyword} {length}: {problems:?}");
         assert!(problems[0].message.ends_with("send fewer at once"), "{problems:?}");
     }
+    // Definitions within data can't be counted.
+    let mut hidden = chain(25, |next| json!({"anyOf": [next, next]}), text.clone());
+    hidden["default"] = hidden["$defs"].take();
+    let hidden: Value = serde_json::from_str(&hidden.to_string().replace("#/$defs/", "#/default/")).unwrap();
+    let verdict = ArgumentsValidator::default().check(&(&hidden).into(), r#"{"x": "abc"}"#);
+    assert!(matches!(&verdict, ArgumentsVerdict::Unchecked { reason, .. } if reason.contains("refers to data")), "{verdict:?}");
     let few = chain(5, |next| json!({"anyOf": [next, {"type": "null"}]}), text);
     assert_eq!(invalid(&few, r#"{"x": "abc"}"#)[0].pointer, "/x");
 }
@@ -175,6 +181,39 @@ fn a_long_list_of_wrong_values_is_not_explained() {
     let good = vec![r#"{"type": "b3", "text": "a"}"#; 50_000].join(",");
     let verdict = ArgumentsValidator::default().check(&(&schema).into(), &format!("{{\"blocks\": [{good}]}}"));
     assert_eq!(verdict, ArgumentsVerdict::Valid);
+}
+
+/// Regression: such a schema was read as draft 7, in which the keyword means nothing.
+#[test]
+fn names_that_depend_on_each_other_are_checked() {
+    let schema = json!({"properties": {"a": {}, "b": {}}, "dependentRequired": {"a": ["b"]}, "unevaluatedProperties": false});
+    assert!(invalid(&schema, r#"{"a": 1}"#)[0].message.contains("`b`") || invalid(&schema, r#"{"a": 1}"#)[0].pointer == "/b");
+    assert_eq!((super::older_draft(&schema), invalid(&schema, r#"{"c": 1}"#)[0].pointer.as_str()), (None, "/c"));
+}
+
+#[test]
+fn one_wrong_value_beside_many_numbers_is_repaired() {
+    let schema = json!({
+        "properties": {
+            "collection": {"type": "string"},
+            "vectors": {"type": "array", "items": {"type": "array", "items": {"type": "number"}}},
+            "wait": {"type": "boolean"},
+        },
+        "required": ["collection", "vectors"],
+    });
+    let vectors = vec![format!("[{}]", vec!["0.125"; 1_536].join(",")); 60].join(",");
+    let sent = format!(r#"{{"collection": "c", "vectors": [{vectors}], "wait": "true"}}"#);
+    let verdict = ArgumentsValidator::default().check(&(&schema).into(), &sent);
+    assert!(matches!(&verdict, ArgumentsVerdict::Repaired { repairs, .. } if repairs.len() == 1));
+}
+
+/// Regression: each text took milliseconds, and nothing ended the check.
+#[test]
+fn many_texts_for_a_slow_pattern_are_not_all_matched() {
+    let schema = json!({"properties": {"list": {"items": {"pattern": "^((?=a)a|(?!b)a)*$"}}}});
+    let texts: Vec<String> = (0..20_000).map(|at| format!("\"{}{at}b\"", "a".repeat(30))).collect();
+    let problems = invalid(&schema, &format!("{{\"list\": [{}]}}", texts.join(",")));
+    assert!(problems[0].message.contains("too many values") || problems[0].message.contains("too long"), "{problems:?}");
 }
 
 #[test]
@@ -222,7 +261,7 @@ fn deep_chains_of_references_are_not_followed() {
     for form in forms {
         let schema = chain(20_000, form, json!({"type": "string"}));
         let verdict = ArgumentsValidator::default().check(&(&schema).into(), r#"{"x": 1}"#);
-        assert!(matches!(&verdict, ArgumentsVerdict::Unchecked { reason, .. } if reason.contains("levels deep")), "{verdict:?}");
+        assert!(matches!(&verdict, ArgumentsVerdict::Unchecked { reason, .. } if reason.contains("1000 levels")), "{verdict:?}");
         // As deep as it may be.
         let schema = chain(240, form, json!({"type": "string"}));
         assert!(!matches!(ArgumentsValidator::default().check(&(&schema).into(), r#"{"x": 1}"#), ArgumentsVerdict::Unchecked { .. }));
