@@ -97,6 +97,11 @@ pub(crate) fn courtesy_share(message: &str) -> f32 {
     covered.iter().filter(|covered| **covered).count() as f32 / units.len().max(1) as f32
 }
 
+/// Whether a polite message needs phrases of `replies.tsv`.
+pub(crate) fn is_untrained_reply(message: &str) -> bool {
+    message.contains(char::is_alphanumeric) && courtesy_share(message) < 1.0
+}
+
 /// The meaning of a message that consists only of emoji or punctuation.
 fn signs(message: &str) -> Option<Courtesy> {
     let is_emoji = |character: char| matches!(u32::from(character), 0x1F000..=0x1FAFF | 0x2600..=0x27BF | 0x2B00..=0x2BFF | 0x2190..=0x21FF | 0xFE0F | 0x200D | 0x20E3);
@@ -161,7 +166,7 @@ fn units(text: &str) -> Vec<String> {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::{Courtesy, LIST, REPLIES, courtesy, courtesy_share, rows};
+    use super::{Courtesy, LIST, REPLIES, courtesy, courtesy_share, is_untrained_reply, rows};
 
     #[test]
     fn courtesies_of_many_scripts_are_known() {
@@ -249,6 +254,12 @@ mod tests {
         ] {
             assert_eq!(courtesy(message), Some(Courtesy::Assent), "{message}");
         }
+    }
+
+    #[test]
+    fn the_turn_head_knows_some_replies() {
+        assert!(["yes", "ja, bitte", "👍"].into_iter().all(|message| !is_untrained_reply(message)));
+        assert!(["do it", "yes, do it", "sehr gerne"].into_iter().all(is_untrained_reply));
     }
 
     #[test]

@@ -28,7 +28,7 @@ use std::collections::HashMap;
 
 use unicode_segmentation::UnicodeSegmentation;
 
-use super::courtesies::{Courtesy, courtesy};
+use super::courtesies::{Courtesy, courtesy, is_untrained_reply};
 use super::evidence::{Asked, GateEvidence};
 use super::examples::{NO_TOOL_EXAMPLES, TOOL_EXAMPLES};
 use super::gate_head::{GateHead, Signals, dot};
@@ -278,6 +278,8 @@ impl Gate {
                 return GateVerdict::new(true, 0.0, GateRule::Courtesy);
             }
             Some(Courtesy::Both) if evidence.left_open.is_any() => {}
+            // "Do it" may also ask for what the assistant has suggested.
+            Some(Courtesy::Assent) if is_untrained_reply(alone.message) => {}
             Some(_) => return COURTEOUS,
             None => {}
         }

@@ -27,10 +27,10 @@ const BROAD_VERBS: &[&str] = word_list!(
      herschrijf herschrijven przepisz перепиши перепишите перепишіть"
 );
 const MANNERS: &[&str] = word_list!(
-    "politely formally nicely professionally um \
+    "politely formally nicely professionally \
      höflich höflicher freundlicher förmlicher formeller professioneller \
-     educado educada educadamente amable amablemente cortés formal formalmente profesional profissional \
-     poli polie poliment professionnel professionnelle educato educata gentile gentilmente cortese formale professionale \
+     educado educada educadamente amable amablemente cortés formalmente \
+     poli polie poliment educato educata gentile gentilmente cortese formalmente \
      beleefd beleefder netjes netter formeel professioneel grzecznie grzeczniej uprzejmie uprzejmiej formalnie \
      вежливо вежливее официально официальнее формально ввічливо ввічливіше офіційно офіційніше \
      ingilizceye almancaya fransızcaya türkçeye ispanyolcaya italyancaya rusçaya arapçaya japoncaya \
