@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use clap::{Args, Subcommand};
 use reqwest::Method;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::cli::admin::{ServiceAccess, Shown};
@@ -11,6 +12,7 @@ use crate::cli::table::cell as text;
 use crate::cli::{Failure, Outcome, print};
 use crate::domain::catalog::hidden_text::visible;
 use crate::domain::publishing::document::encoded;
+use crate::domain::text::json as json_text;
 
 #[derive(Subcommand)]
 pub(super) enum ToolCommand {
@@ -114,6 +116,11 @@ impl ToolCommand {
                 let mut facts = view["written"].clone();
                 if !facts.is_object() {
                     facts = json!({});
+                }
+                if let Some(name) =
+                    shape.as_deref().and_then(|text| json_text::repeated_name(serde_json::from_str::<&RawValue>(text).ok()?.get()))
+                {
+                    return Err(Failure::invalid(format!("error: --shape: `{name}` occurs twice in the same object")));
                 }
                 let shape = shape.map(|text| serde_json::from_str::<Value>(&text)).transpose();
                 let shape = shape.map_err(|error| Failure::invalid(format!("error: --shape is not JSON: {error}")))?;

@@ -244,10 +244,11 @@ impl Entry<'_, '_> {
                     self.file.warning(&path, "not supported: the variables of that file are missing", remedy);
                 }
                 // Gemini CLI and Windsurf. Without the lists, more tools are published than the user expects.
+                "excludeTools" | "includeTools" if self.get(key).is_none_or(|list| list.as_array().is_some_and(Vec::is_empty)) => {}
                 "excludeTools" => {
                     self.file.warning(&path, "not supported: these tools are published", "rename it to `disabledTools`");
                 }
-                "httpUrl" | "serverUrl" => self.file.warning(&path, "unknown key, ignored", "rename it to `url`"),
+                "httpUrl" | "serverUrl" => self.file.warning(&path, "unknown key, ignored", "write its address as `url`"),
                 "includeTools" => {
                     let remedy = "list the other tools in `disabledTools`, or allow only these tools with rules ([[policy]])";
                     self.file.warning(&path, "not supported: all tools of the server are published", remedy);
@@ -298,7 +299,8 @@ impl Entry<'_, '_> {
                 (false, false) => {
                     // Gemini CLI and Windsurf.
                     let remedy = match ["httpUrl", "serverUrl"].into_iter().find(|key| self.get(key).is_some()) {
-                        Some(key) => format!("rename `{key}` to `url`, and add \"type\": \"streamable-http\""),
+                        Some("httpUrl") => "rename `httpUrl` to `url`, and add \"type\": \"streamable-http\"".to_owned(),
+                        Some(key) => format!("rename `{key}` to `url`"),
                         None => "add \"command\" for a local program, or \"url\" for a remote server".to_owned(),
                     };
                     self.file.problem(path, "neither `command` nor `url`", remedy);

@@ -89,7 +89,8 @@ fn in_message(message: &str, written: &RawValue) -> Option<String> {
     let mut own = json::members(written.get())?;
     let mut is_changed = false;
     for name in NEWER {
-        if let (Some(value), false) = (placed.get(name), own.contains_key(name)) {
+        let is_unset = own.get(name).is_none_or(|value| matches!(value.get(), "null" | "\"\"") || value.get().starts_with('-'));
+        if let (Some(value), true) = (placed.get(name), is_unset) {
             own.insert(name.into(), *value);
             is_changed = true;
         }
@@ -99,7 +100,9 @@ fn in_message(message: &str, written: &RawValue) -> Option<String> {
     if !placed.contains_key(RESULT_TYPE) {
         is_changed |= own.shift_remove(RESULT_TYPE).is_some();
         // Earlier clients reject the whole result if the structured content is no object (MCP specification 2025-11-25).
-        if own.get(STRUCTURED).is_some_and(|structured| !structured.get().starts_with('{')) {
+        // Only the placeholder of a call has `content`.
+        let is_call = placed.contains_key("content");
+        if is_call && own.get(STRUCTURED).is_some_and(|structured| !structured.get().starts_with('{')) {
             let structured = own.shift_remove(STRUCTURED)?;
             let content = own.get("content").and_then(|content| json::items(content.get()));
             if structured.get() != "null" && content.is_none_or(|items| items.is_empty()) {

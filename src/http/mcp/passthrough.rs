@@ -313,6 +313,8 @@ pub(super) fn error_data(error: PassError, unknown: impl Fn() -> ErrorData) -> E
         PassError::NotFound | PassError::Call(CallError::UnknownServer) => return unknown(),
         PassError::Call(CallError::Protocol { code, message, data }) => return protocol_error(code, message, data.map(|data| *data)),
         PassError::Waiting(error @ WaitError::Unknown) => return unknown_state(error),
+        // Nothing was carried out.
+        PassError::Call(error @ CallError::Timeout(_)) => return ErrorData::internal_error(format!("{error}."), None),
         PassError::Call(error) => Problem::from(error),
         PassError::Credentials(error) => Problem::from(error),
         PassError::Limited(limited) => Problem::from(limited),

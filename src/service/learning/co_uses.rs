@@ -102,6 +102,11 @@ impl CoUses {
         self.scopes.read().iter().map(|(scope, memory)| (scope.clone(), memory.read().chats())).collect()
     }
 
+    /// The keys under which chats of a caller are remembered.
+    pub(super) fn keys_of(&self, caller: &str) -> Vec<Arc<str>> {
+        self.scopes.read().keys().filter(|scope| scope.caller() == Some(caller)).map(|scope| Arc::clone(&scope.key)).collect()
+    }
+
     /// Number of remembered chats. A chat counts once per scope.
     pub(super) fn chats(&self) -> usize {
         self.scopes.read().values().map(|memory| memory.read().chats()).sum()

@@ -276,10 +276,8 @@ impl Learning {
     /// The key under which everything is remembered that this caller taught: the id of a named key, or `-`. `None` if there are several, or
     /// if nothing is remembered.
     pub(crate) fn only_key_of(&self, caller: &PrincipalId) -> Option<Arc<str>> {
-        let of_chats = self.co_uses.by_scope().into_iter().map(|(scope, _)| scope);
-        let of_chats = of_chats.filter(|scope| scope.caller() == Some(caller.as_str()));
-        let scopes = self.memories.scopes_of(caller.as_str()).into_iter().chain(of_chats);
-        let keys: BTreeSet<Arc<str>> = scopes.map(|scope| scope.key).collect();
+        let of_messages = self.memories.scopes_of(caller.as_str()).into_iter().map(|scope| scope.key);
+        let keys: BTreeSet<Arc<str>> = of_messages.chain(self.co_uses.keys_of(caller.as_str())).collect();
         keys.first().filter(|_| keys.len() == 1).cloned()
     }
 

@@ -159,7 +159,7 @@ fn assert_shows(section: &str, answer: &Value, message: &str) {
     let parts: Vec<String> = items(section.split("<ol>").nth(1).unwrap().split("</ol>").next().unwrap());
     let searched: Vec<&str> = explain["parts"].as_array().unwrap().iter().map(|part| part.as_str().unwrap().trim()).collect();
     assert_eq!(parts, searched, "{message}");
-    let language = explain["language"].as_str().unwrap_or("not sure");
+    let language = explain["language"].as_str().map_or("not sure".to_owned(), |language| format!("<span lang=\"en\">{language}</span>"));
     assert!(section.contains(&format!("Language: {language}")), "{message}: {language}");
 
     let candidates = explain["candidates"].as_array().unwrap();

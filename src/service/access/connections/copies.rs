@@ -14,8 +14,6 @@ use crate::service::ports::{SignInToken, StoredConnection};
 
 /// How long a copy in memory is used before the store is read again, because another replica may have ended the sign-in.
 const COPY: Duration = Duration::from_secs(30);
-/// Number of copies from which outdated ones are removed before another is added.
-const PURGE_FROM: usize = 64;
 /// How long a failed refresh is not repeated.
 pub(super) const AFTER_FAILURE: Duration = Duration::from_secs(5);
 
@@ -36,31 +34,39 @@ impl CachedToken {
 
 pub(super) type Key = (PrincipalId, ServerName);
 
-/// The copies in memory. Outdated ones don't stay, so that memory doesn't fill with the tokens of everybody who ever called.
+/// The copies in memory. Outdated ones don't stay, so that memory doesn't fill with the tokens of everybody who ever called: they are removed
+/// when another is added, at most once in [`COPY`].
 #[derive(Default)]
-pub(in crate::service::access) struct Copies(Mutex<HashMap<Key, CachedToken>>);
+pub(in crate::service::access) struct Copies(Mutex<Kept>);
+
+#[derive(Default)]
+struct Kept {
+    copies: HashMap<Key, CachedToken>,
+    purged_at: Option<Instant>,
+}
 
 impl Copies {
     /// The copy, if it is recent.
     pub(super) fn recent(&self, key: &Key) -> Option<CachedToken> {
-        self.0.lock().get(key).filter(|copy| copy.is_recent(Instant::now())).cloned()
+        self.0.lock().copies.get(key).filter(|copy| copy.is_recent(Instant::now())).cloned()
     }
 
     pub(super) fn keep(&self, key: Key, copy: CachedToken) {
-        let mut copies = self.0.lock();
-        if copies.len() >= PURGE_FROM && copies.len() == copies.capacity() {
-            let now = Instant::now();
-            copies.retain(|_, copy| copy.is_recent(now));
+        let now = Instant::now();
+        let mut kept = self.0.lock();
+        if kept.purged_at.is_none_or(|at| now.saturating_duration_since(at) >= COPY) {
+            kept.copies.retain(|_, copy| copy.is_recent(now));
+            kept.purged_at = Some(now);
         }
-        copies.insert(key, copy);
+        kept.copies.insert(key, copy);
     }
 
     pub(super) fn remove(&self, key: &Key) {
-        self.0.lock().remove(key);
+        self.0.lock().copies.remove(key);
     }
 
     pub(super) fn clear(&self) {
-        self.0.lock().clear();
+        self.0.lock().copies.clear();
     }
 }
 
@@ -109,13 +115,14 @@ mod tests {
         let failed = |read_at| CachedToken { result: Err("unreachable".to_owned()), read_at };
         let (now, copies) = (Instant::now(), Copies::default());
         let outdated = now.checked_sub(AFTER_FAILURE).unwrap();
-        for number in 0..1000 {
+        for number in 0..100 {
             copies.keep(key(number), failed(outdated));
         }
-        assert!(copies.0.lock().len() < 3 * PURGE_FROM);
-        for number in 0..1000 {
+        copies.0.lock().purged_at = now.checked_sub(COPY);
+        for number in 100..200 {
             copies.keep(key(number), failed(now + Duration::from_mins(1)));
         }
-        assert!((0..1000).all(|number| copies.recent(&key(number)).is_some()));
+        assert_eq!(copies.0.lock().copies.len(), 100);
+        assert!((100..200).all(|number| copies.recent(&key(number)).is_some()));
     }
 }
