@@ -30,7 +30,7 @@ const MANNERS: &[&str] = word_list!(
     "politely formally nicely professionally \
      höflich höflicher freundlicher förmlicher formeller professioneller \
      educado educada educadamente amable amablemente cortés formalmente \
-     poli polie poliment educato educata gentile gentilmente cortese formalmente \
+     poli polie poliment educato educata gentile gentilmente cortese \
      beleefd beleefder netjes netter formeel professioneel grzecznie grzeczniej uprzejmie uprzejmiej formalnie \
      вежливо вежливее официально официальнее формально ввічливо ввічливіше офіційно офіційніше \
      ingilizceye almancaya fransızcaya türkçeye ispanyolcaya italyancaya rusçaya arapçaya japoncaya \
@@ -87,7 +87,9 @@ fn asks_for_text_work(head: &str, most: usize) -> bool {
     let between = |character: char| !character.is_alphanumeric() && !is_combining_mark(character);
     let words: Vec<&str> = lower.split(between).filter(|word| !word.is_empty()).collect();
     let has_manner = words.iter().any(|word| MANNERS.contains(word));
-    let is_verb = |word: &&str| VERBS.contains(word) || has_manner && BROAD_VERBS.contains(word);
+    // German separates "umformulieren". In Portuguese, "um" is an article.
+    let is_separated = |word: &str| word.starts_with("formulier") && words.contains(&"um");
+    let is_verb = |word: &&str| VERBS.contains(word) || is_separated(word) || has_manner && BROAD_VERBS.contains(word);
     let has_part = || PARTS.iter().any(|part| head.contains(part)) || LAST_PARTS.iter().any(|part| head.ends_with(part));
     words.len() <= most && (words.iter().take(FIRST_WORDS).any(is_verb) || length <= LONGEST_HEAD_OF_PARTS && has_part())
 }
@@ -122,6 +124,7 @@ mod tests {
             ("แปลเป็นไทย: closed tomorrow", "แปลเป็นไทย"),
             ("traduce «el archivo fue borrado»", "traduce"),
             ("formuliere höflicher: lösch den Ordner", "formuliere höflicher"),
+            ("formuliere diesen Satz um: lösch den Ordner", "formuliere diesen Satz um"),
             ("reescribe más educado: borra la carpeta", "reescribe más educado"),
             ("réécris de façon polie : supprime le dossier", "réécris de façon polie"),
             ("riscrivi in modo più cortese: cancella la cartella", "riscrivi in modo più cortese"),
@@ -163,6 +166,8 @@ mod tests {
             "rewrite the login page: use React",
             "перепиши страницу входа: на React",
             "réécris le fichier : ajoute une ligne",
+            "reescreve um teste: usa pytest",
+            "riscrivi il profilo professionale: aggiungi il nuovo lavoro",
             "übersetze: wir kommen später. Schick das an Anna",
             "translate the file",
             "translate:",
