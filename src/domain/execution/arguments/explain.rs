@@ -142,7 +142,7 @@ impl<'a> Explain<'a> {
     /// Adds the properties that a schema evaluates, also in its `allOf` and behind its references.
     fn evaluated(&self, schema: &'a Value, known: &mut Known<'a>, depth: usize) {
         known.visits += 1;
-        if known.visits > MOST_SEARCHED || known.names.len() > MOST_COMPARED {
+        if known.visits > MOST_SEARCHED {
             known.is_all = false;
             return;
         }

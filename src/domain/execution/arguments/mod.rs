@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use crate::domain::execution::arguments::explain::Explain;
 use crate::domain::execution::arguments::nullable::with_null;
+use crate::domain::execution::arguments::visits::References;
 use crate::domain::text::json;
 use crate::domain::text::json_text::JsonText;
 use crate::domain::text::short::short;
@@ -60,6 +61,13 @@ struct Compiled {
     nesting: usize,
     /// The older draft under which the schema is valid, if it is invalid under its own.
     older: Option<&'static str>,
+}
+
+impl Compiled {
+    /// Whether these arguments are nested so deep that their check could exhaust the stack.
+    fn is_exceeded_by(&self, instance: &Value) -> bool {
+        self.nesting * visits::levels(instance) > MOST_LEVELS
+    }
 }
 
 /// One problem with the arguments.
@@ -110,7 +118,7 @@ pub enum ArgumentsVerdict {
 impl ArgumentsValidator {
     /// Validates the JSON text of an object against the server's own schema.
     pub fn check(&self, schema: &JsonText, arguments: &str) -> ArgumentsVerdict {
-        let Compiled { validator, nesting, .. } = match self.compiled.get_or_init(|| compile(&schema.value())) {
+        let compiled = match self.compiled.get_or_init(|| compile(&schema.value())) {
             Ok(compiled) => compiled,
             Err(reason) => {
                 return ArgumentsVerdict::Unchecked { reason: reason.clone(), first: !self.reported.swap(true, Ordering::Relaxed) };
@@ -120,9 +128,10 @@ impl ArgumentsValidator {
             Ok(instance) => instance,
             Err(error) => return ArgumentsVerdict::Invalid(vec![ArgumentProblem::of_whole(format!("can't be read: {error}"))]),
         };
-        if nesting * visits::levels(&instance) > MOST_LEVELS {
+        if compiled.is_exceeded_by(&instance) {
             return ArgumentsVerdict::Invalid(vec![ArgumentProblem::of_too_much(TOO_DEEP)]);
         }
+        let validator = &compiled.validator;
         match visits::within(MOST_VISITS, || validator.is_valid(&instance)) {
             Some(true) => return ArgumentsVerdict::Valid,
             Some(false) => {}
@@ -136,10 +145,10 @@ impl ArgumentsValidator {
 
     /// The problems of the JSON text of a value, at most 20, without repairs. There are none if the schema itself is invalid.
     pub fn problems(&self, schema: &Value, text: &str) -> Vec<ArgumentProblem> {
-        let Ok(Compiled { validator, nesting, .. }) = self.compiled.get_or_init(|| compile(schema)) else { return Vec::new() };
+        let Ok(compiled) = self.compiled.get_or_init(|| compile(schema)) else { return Vec::new() };
         match json::readable(text) {
-            Ok(instance) if nesting * visits::levels(&instance) > MOST_LEVELS => vec![ArgumentProblem::of_too_much(TOO_DEEP)],
-            Ok(instance) => explained(validator, schema, &instance),
+            Ok(instance) if compiled.is_exceeded_by(&instance) => vec![ArgumentProblem::of_too_much(TOO_DEEP)],
+            Ok(instance) => explained(&compiled.validator, schema, &instance),
             Err(error) => vec![ArgumentProblem::of_whole(format!("can't be read: {error}"))],
         }
     }
@@ -167,11 +176,12 @@ pub fn older_draft(schema: &Value) -> Option<&'static str> {
 
 /// Compiles the schema under the declared draft, or the newest. If that fails, tries older drafts.
 fn compile(schema: &Value) -> Result<Compiled, String> {
-    let nesting = visits::nesting(schema, MOST_NESTED);
+    let references = References::of(schema);
+    let nesting = references.nesting(schema, MOST_NESTED);
     if nesting > MOST_NESTED {
         return Err(format!("it has more than {MOST_NESTED} levels, with those of what it refers to"));
     }
-    if visits::refers_to_data(schema) {
+    if references.lead_to_data() {
         return Err("it refers to data, such as a default, as a schema".to_owned());
     }
     // If the schema refers to a place that has moved because of null, it is used as it is.

@@ -34,6 +34,17 @@ fn is_nullable(members: &Map<String, Value>) -> bool {
     members.get("nullable") == Some(&Value::Bool(true))
 }
 
+/// Visits what may be a schema, or a list of schemas, directly inside a schema, with the keyword to which it belongs.
+pub(super) fn each_inside(schema: &mut Map<String, Value>, mut visit: impl FnMut(&str, &mut Value)) {
+    for (keyword, inner) in schema {
+        match inner {
+            Value::Object(named) if NAMED.contains(&keyword.as_str()) => named.values_mut().for_each(|inner| visit(keyword, inner)),
+            _ if DATA.contains(&keyword.as_str()) => {}
+            _ => visit(keyword, inner),
+        }
+    }
+}
+
 /// Changes a schema, or each schema in a list.
 fn allow_where_said(schema: &mut Value, ignores_siblings: bool) {
     let members = match schema {
@@ -41,15 +52,7 @@ fn allow_where_said(schema: &mut Value, ignores_siblings: bool) {
         Value::Array(items) => return items.iter_mut().for_each(|item| allow_where_said(item, ignores_siblings)),
         _ => return,
     };
-    for (keyword, inner) in members.iter_mut() {
-        match inner {
-            Value::Object(named) if NAMED.contains(&keyword.as_str()) => {
-                named.values_mut().for_each(|schema| allow_where_said(schema, ignores_siblings));
-            }
-            _ if DATA.contains(&keyword.as_str()) => {}
-            _ => allow_where_said(inner, ignores_siblings),
-        }
-    }
+    each_inside(members, |_, inner| allow_where_said(inner, ignores_siblings));
     // Drafts up to 7 ignore what stands beside a reference.
     if is_nullable(members) && !(ignores_siblings && members.contains_key("$ref")) {
         allow_null(members);

@@ -187,7 +187,7 @@ fn a_long_list_of_wrong_values_is_not_explained() {
 #[test]
 fn names_that_depend_on_each_other_are_checked() {
     let schema = json!({"properties": {"a": {}, "b": {}}, "dependentRequired": {"a": ["b"]}, "unevaluatedProperties": false});
-    assert!(invalid(&schema, r#"{"a": 1}"#)[0].message.contains("`b`") || invalid(&schema, r#"{"a": 1}"#)[0].pointer == "/b");
+    assert_eq!(invalid(&schema, r#"{"a": 1}"#)[0].pointer, "/b");
     assert_eq!((super::older_draft(&schema), invalid(&schema, r#"{"c": 1}"#)[0].pointer.as_str()), (None, "/c"));
 }
 

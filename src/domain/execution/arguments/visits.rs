@@ -13,7 +13,7 @@ use jsonschema::{Keyword, ValidationError, ValidationOptions};
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value, json};
 
-use crate::domain::execution::arguments::nullable::{DATA, NAMED};
+use crate::domain::execution::arguments::nullable::{DATA, NAMED, each_inside};
 
 const VISIT: &str = "x-toolsieve-visit";
 /// Keywords after which a validation goes on where a schema does not fit.
@@ -126,14 +126,7 @@ fn count_in(schema: &mut Value, is_copied: bool) {
         Value::Array(items) => return items.iter_mut().for_each(|item| count_in(item, is_copied)),
         _ => return,
     };
-    for (keyword, inner) in members.iter_mut() {
-        let is_copied = is_copied || COPIED.contains(&keyword.as_str());
-        match inner {
-            Value::Object(named) if NAMED.contains(&keyword.as_str()) => named.values_mut().for_each(|named| count_in(named, is_copied)),
-            _ if DATA.contains(&keyword.as_str()) => {}
-            _ => count_in(inner, is_copied),
-        }
-    }
+    each_inside(members, |keyword, inner| count_in(inner, is_copied || COPIED.contains(&keyword)));
     let errors = length(members, "required") + length(members, "anyOf") + length(members, "oneOf") + dependent(members);
     // The keyword comes after all others, and not at all if one of them fails. `allOf` comes before what branches.
     if BRANCHES.iter().any(|keyword| members.contains_key(*keyword)) {
@@ -155,50 +148,50 @@ fn dependent(schema: &Map<String, Value>) -> usize {
     keywords.flat_map(Map::values).filter_map(Value::as_array).map(Vec::len).sum()
 }
 
-/// Whether a reference leads to something that is not read as a schema, such as a default. It would not be counted.
-pub(super) fn refers_to_data(schema: &Value) -> bool {
-    References::of(schema).found.into_iter().filter_map(|reference| reference.split_once('#')).any(|(_, fragment)| {
-        let pointer = percent_decode_str(fragment).decode_utf8_lossy();
-        let mut is_name = false;
-        pointer.split('/').skip(1).any(|part| {
-            let is_data = !is_name && DATA.contains(&part);
-            is_name = !is_name && NAMED.contains(&part);
-            is_data
-        })
-    })
-}
-
-/// How deep the validator can nest in the schema, behind all references: not less than it does. Recursion counts once.
-pub(super) fn nesting(schema: &Value, most: usize) -> usize {
-    let References { found, has_resources } = References::of(schema);
-    let whole = levels(schema);
-    let mut sum = whole;
-    for reference in found {
-        if sum > most {
-            break;
-        }
-        // In an embedded resource, a pointer means another place.
-        let target = reference.strip_prefix('#').filter(|_| !has_resources).and_then(|pointer| schema.pointer(pointer));
-        sum += target.map_or(whole, levels).max(1);
-    }
-    sum
-}
-
 /// The references of a schema.
 #[derive(Default)]
-struct References<'a> {
+pub(super) struct References<'a> {
     found: HashSet<&'a str>,
     /// Whether a part of the schema has an identifier of its own, so that pointers in it mean other places.
     has_resources: bool,
 }
 
 impl<'a> References<'a> {
-    fn of(schema: &'a Value) -> Self {
+    pub(super) fn of(schema: &'a Value) -> Self {
         let mut references = Self::default();
         if let Value::Object(members) = schema {
             references.read(members);
         }
         references
+    }
+
+    /// Whether a reference leads to something that is not read as a schema, such as a default. It would not be counted.
+    pub(super) fn lead_to_data(&self) -> bool {
+        self.found.iter().filter_map(|reference| reference.split_once('#')).any(|(_, fragment)| {
+            let pointer = percent_decode_str(fragment).decode_utf8_lossy();
+            let mut is_name = false;
+            pointer.split('/').skip(1).any(|part| {
+                let is_data = !is_name && DATA.contains(&part);
+                is_name = !is_name && NAMED.contains(&part);
+                is_data
+            })
+        })
+    }
+
+    /// How deep the validator can nest in the schema, behind all references: not less than it does. Recursion counts once. Counts no
+    /// further than `most`.
+    pub(super) fn nesting(&self, schema: &Value, most: usize) -> usize {
+        let whole = levels(schema);
+        let mut sum = whole;
+        for reference in &self.found {
+            if sum > most {
+                break;
+            }
+            // In an embedded resource, a pointer means another place.
+            let target = reference.strip_prefix('#').filter(|_| !self.has_resources).and_then(|pointer| schema.pointer(pointer));
+            sum += target.map_or(whole, levels).max(1);
+        }
+        sum
     }
 
     fn read(&mut self, members: &'a Map<String, Value>) {
