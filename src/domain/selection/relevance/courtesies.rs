@@ -37,11 +37,24 @@ const UNITS_READ: usize = 60;
 /// Symbols that mean yes.
 const ASSENTING: [char; 5] = ['👍', '👌', '✅', '🆗', '✔'];
 
-/// The phrases that count in [`courtesy_share`].
-static PHRASES: LazyLock<HashMap<String, Courtesy>> = LazyLock::new(|| phrases(rows(LIST)));
+/// A phrase of the lists.
+struct Phrase {
+    kind: Courtesy,
+    /// Whether it counts in [`courtesy_share`].
+    counts: bool,
+}
 
-/// All phrases.
-static ALL_PHRASES: LazyLock<HashMap<String, Courtesy>> = LazyLock::new(|| phrases(rows(LIST).chain(rows(REPLIES))));
+static PHRASES: LazyLock<HashMap<String, Phrase>> = LazyLock::new(|| {
+    let mut phrases = HashMap::new();
+    for (list, counts) in [(LIST, true), (REPLIES, false)] {
+        for (kind, phrase) in rows(list) {
+            let known = phrases.entry(units(phrase).concat()).or_insert(Phrase { kind, counts });
+            // A word may be an assent in one language and a courtesy in another. It then counts as assent.
+            known.kind = kind.min(known.kind);
+        }
+    }
+    phrases
+});
 
 /// The meaning and the text of each phrase in a list.
 fn rows(list: &'static str) -> impl Iterator<Item = (Courtesy, &'static str)> {
@@ -54,15 +67,6 @@ fn rows(list: &'static str) -> impl Iterator<Item = (Courtesy, &'static str)> {
         };
         Some((kind, columns.next()?))
     })
-}
-
-fn phrases(rows: impl Iterator<Item = (Courtesy, &'static str)>) -> HashMap<String, Courtesy> {
-    let mut phrases = HashMap::new();
-    for (kind, phrase) in rows {
-        // A word may be an assent in one language and a courtesy in another. It then counts as assent.
-        phrases.entry(units(phrase).concat()).and_modify(|known: &mut Courtesy| *known = kind.min(*known)).or_insert(kind);
-    }
-    phrases
 }
 
 /// The meaning of a purely polite message; `None` for any other message, including blank ones.
@@ -88,7 +92,7 @@ pub(crate) fn courtesy_share(message: &str) -> f32 {
         let mut longest = start;
         for (end, unit) in units.iter().enumerate().skip(start).take(LONGEST_PHRASE) {
             phrase.push_str(unit);
-            if PHRASES.contains_key(&phrase) {
+            if PHRASES.get(&phrase).is_some_and(|phrase| phrase.counts) {
                 longest = end + 1;
             }
         }
@@ -124,7 +128,7 @@ fn covered(units: &[String]) -> Option<Courtesy> {
         let mut phrase = String::new();
         for end in start + 1..=units.len().min(start + LONGEST_PHRASE) {
             phrase.push_str(&units[end - 1]);
-            let Some(&kind) = ALL_PHRASES.get(&phrase) else { continue };
+            let Some(&Phrase { kind, .. }) = PHRASES.get(&phrase) else { continue };
             let together = reached[start].map_or(kind, |before| if before == kind { kind } else { Courtesy::Both });
             // The longer phrase starts further back and wins.
             reached[end].get_or_insert(together);
