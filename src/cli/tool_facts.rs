@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 
 use clap::{Args, Subcommand};
 use reqwest::Method;
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::cli::admin::{ServiceAccess, Shown};
@@ -106,6 +105,15 @@ impl ToolOrServer {
     }
 }
 
+/// Reads the value of `--shape`. A repeated name is refused, as by the service, which can't see it in what is sent.
+fn read_shape(text: &str) -> Result<Value, Failure> {
+    let shape = serde_json::from_str(text).map_err(|error| Failure::invalid(format!("error: --shape is not JSON: {error}")))?;
+    match json_text::repeated_name(text) {
+        Some(name) => Err(Failure::invalid(format!("error: --shape: {name} occurs twice in the same object"))),
+        None => Ok(shape),
+    }
+}
+
 impl ToolCommand {
     pub(super) fn run(self) -> Outcome {
         match self {
@@ -117,13 +125,7 @@ impl ToolCommand {
                 if !facts.is_object() {
                     facts = json!({});
                 }
-                if let Some(name) =
-                    shape.as_deref().and_then(|text| json_text::repeated_name(serde_json::from_str::<&RawValue>(text).ok()?.get()))
-                {
-                    return Err(Failure::invalid(format!("error: --shape: `{name}` occurs twice in the same object")));
-                }
-                let shape = shape.map(|text| serde_json::from_str::<Value>(&text)).transpose();
-                let shape = shape.map_err(|error| Failure::invalid(format!("error: --shape is not JSON: {error}")))?;
+                let shape = shape.as_deref().map(read_shape).transpose()?;
                 let given = [
                     ("tags", (!tags.is_empty()).then(|| json!(tags))),
                     ("synonyms", (!synonyms.is_empty()).then(|| json!(synonyms))),

@@ -126,6 +126,13 @@ mod tests {
 
     const CALLED: &str = "{\"jsonrpc\":\"2.0\",\"id\":\"a\",\"result\":{\"resultType\":\"complete\",\"content\":[]}}";
 
+    /// The SDK's message with what was put in the place of its result.
+    fn replaced(message: &str, put: impl FnOnce(&AsWritten) -> bool) -> String {
+        let written = AsWritten::default();
+        assert!(put(&written));
+        String::from_utf8(written.replaced(Bytes::from(message.to_owned())).to_vec()).unwrap()
+    }
+
     #[test]
     fn a_question_leaves_as_it_was_written() {
         let written =
@@ -149,11 +156,7 @@ mod tests {
 
     #[test]
     fn the_result_type_follows_the_message_of_the_sdk() {
-        let replaced = |message: &str, written: &str| {
-            let result = AsWritten::default();
-            assert!(result.result(written.to_owned()).is_some());
-            String::from_utf8(result.replaced(Bytes::from(message.to_owned())).to_vec()).unwrap()
-        };
+        let replaced = |message: &str, written: &str| replaced(message, |result| result.result(written.to_owned()).is_some());
         let older = CALLED.replace("\"resultType\":\"complete\",", "");
         let (plain, typed) = ("{\"content\":[],\"n\":12345678901234567890123}", "{\"n\":1e2,\"resultType\":\"complete\"}");
         assert_eq!(replaced(&older, plain), format!("{{\"jsonrpc\":\"2.0\",\"id\":\"a\",\"result\":{plain}}}"));
@@ -166,11 +169,7 @@ mod tests {
     /// Regression: the SDKs of earlier protocol versions rejected the whole result.
     #[test]
     fn earlier_clients_get_structured_content_only_as_an_object() {
-        let replaced = |message: &str, written: &str| {
-            let result = AsWritten::default();
-            assert!(result.result(written.to_owned()).is_some());
-            String::from_utf8(result.replaced(Bytes::from(message.to_owned())).to_vec()).unwrap()
-        };
+        let replaced = |message: &str, written: &str| replaced(message, |result| result.result(written.to_owned()).is_some());
         let older = CALLED.replace("\"resultType\":\"complete\",", "");
         let text = r#"[{"type":"text","text":"[1.50]"}]"#;
         for (written, expected) in [
@@ -188,11 +187,7 @@ mod tests {
 
     #[test]
     fn a_resource_has_what_the_newer_protocol_requires() {
-        let replaced = |message: &str, written: &str| {
-            let result = AsWritten::default();
-            assert!(result.resource(written.to_owned()).is_some());
-            String::from_utf8(result.replaced(Bytes::from(message.to_owned())).to_vec()).unwrap()
-        };
+        let replaced = |message: &str, written: &str| replaced(message, |result| result.resource(written.to_owned()).is_some());
         let newer = r#"{"id":1,"result":{"resultType":"complete","ttlMs":0,"cacheScope":"private","contents":[]}}"#;
         let plain = r#"{"contents":[{"odd":1.50}]}"#;
         assert_eq!(
