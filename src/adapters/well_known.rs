@@ -30,11 +30,23 @@ pub(crate) fn covers(resource: &str, server: &Url) -> bool {
     resource.origin() == server.origin() && is_above
 }
 
+/// A text of a server, for an error: at most 200 visible ASCII characters.
+pub(crate) fn quoted(text: &str) -> String {
+    let plain: String = text.chars().filter(char::is_ascii_graphic).take(200).collect();
+    format!("`{plain}`")
+}
+
 #[cfg(test)]
 mod tests {
     use url::Url;
 
-    use super::{covers, is_same_issuer, well_known};
+    use super::{covers, is_same_issuer, quoted, well_known};
+
+    #[test]
+    fn a_quoted_text_is_short_and_in_one_line() {
+        assert_eq!(quoted("https://a.example/x\n\u{1b}[31m\u{202e}é"), "`https://a.example/x[31m`");
+        assert_eq!(quoted(&"a".repeat(5_000)).len(), 202);
+    }
 
     #[test]
     fn metadata_is_looked_for_where_it_may_stand() {

@@ -5,8 +5,8 @@ use serde_json::Value;
 use url::Url;
 
 use super::request::{Requests, body, send};
-use super::{quoted, text, texts, unusable};
-use crate::adapters::well_known::{at, covers, is_same_issuer, well_known};
+use super::{text, texts, unusable};
+use crate::adapters::well_known::{at, covers, is_same_issuer, quoted, well_known};
 use crate::domain::access::authorization::{self, Challenge};
 use crate::service::ports::{AuthorizationError, AuthorizationServer};
 use crate::settings::ConnectSettings;
@@ -92,6 +92,10 @@ async fn resource(requests: &Requests, server: &ConnectSettings, challenge: Opti
 }
 
 async fn issuer_metadata(requests: &Requests, issuer: &str) -> Result<Value, AuthorizationError> {
+    // It is stored and shown, and PostgreSQL stores no NUL.
+    if !issuer.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(unusable(format!("the issuer is not an address: {}", quoted(issuer))));
+    }
     let url = requests.url("the issuer", issuer)?;
     for address in issuer_addresses(&url) {
         let Some(metadata) = document(requests, address).await? else { continue };

@@ -73,12 +73,6 @@ fn unusable(reason: impl Into<String>) -> AuthorizationError {
     AuthorizationError::Unusable(reason.into())
 }
 
-/// A text of a server, for an error: at most 200 visible ASCII characters.
-fn quoted(text: &str) -> String {
-    let plain: String = text.chars().filter(char::is_ascii_graphic).take(200).collect();
-    format!("`{plain}`")
-}
-
 /// A member with a text.
 fn text<'a>(document: &'a Value, member: &str) -> Option<&'a str> {
     document.get(member).and_then(Value::as_str)

@@ -5,9 +5,10 @@ use std::time::Duration;
 use reqwest::{RequestBuilder, Response};
 use url::Url;
 
-use super::{quoted, unusable};
+use super::unusable;
 use crate::adapters::addresses::{allows_private, has_private_address, is_encrypted, restricted};
 use crate::adapters::mcp::client_builder;
+use crate::adapters::well_known::quoted;
 use crate::service::ports::AuthorizationError;
 use crate::settings::ConnectSettings;
 

@@ -19,7 +19,8 @@ use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use md5::{Digest, Md5};
 use secrecy::{ExposeSecret, SecretString};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
 use tokio::sync::Mutex;
 use tokio_util::task::TaskTracker;
 use url::form_urlencoded;
@@ -104,6 +105,8 @@ struct Held {
 #[derive(Serialize, Deserialize)]
 struct StoredToken {
     access_token: String,
+    /// In seconds. Some servers write the number as a text.
+    #[serde(default, deserialize_with = "seconds")]
     expires_in: Option<f64>,
     refresh_token: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -111,6 +114,12 @@ struct StoredToken {
     /// The issuer that renewed the token, only in our own file. No other issuer may receive the refresh token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     issuer: Option<String>,
+}
+
+/// The lifetime of a token; `None` if it is missing or odd.
+fn seconds<'de, D: Deserializer<'de>>(reader: D) -> Result<Option<f64>, D::Error> {
+    let value = Value::deserialize(reader)?;
+    Ok(value.as_f64().or_else(|| value.as_str()?.parse().ok()))
 }
 
 /// The format of mcpo's `…_client.json` (RFC 7591).
@@ -243,7 +252,7 @@ impl Held {
             written,
             access: stored.access_token.into(),
             refresh: stored.refresh_token.map(SecretString::from),
-            expires: stored.expires_in.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).map(|lasts| written + lasts),
+            expires: stored.expires_in.and_then(|seconds| written.checked_add(Duration::try_from_secs_f64(seconds).ok()?)),
             issuer: stored.issuer,
             basic: client.as_ref().and_then(|client| client.token_endpoint_auth_method.as_deref()) == Some(BASIC),
             client_id: client.as_ref().map(|client| client.client_id.clone()),
@@ -304,6 +313,28 @@ mod tests {
     fn files_are_named_as_mcpo_names_them() {
         // python3 -c 'import hashlib; print(hashlib.md5(b"github").hexdigest()[:8])'
         assert_eq!(file_stem("github"), "bf215181");
+    }
+
+    /// Regression test: a lifetime beyond all clocks was stored, and let each connection panic, also after a restart. A lifetime as a text
+    /// made the service discard the token.
+    #[test]
+    fn an_odd_lifetime_makes_no_token_unusable() {
+        let written = SystemTime::UNIX_EPOCH;
+        for (lifetime, expires) in [
+            ("3600", Some(3600)),
+            ("\"3600\"", Some(3600)),
+            ("0", Some(0)),
+            ("1e19", None),
+            ("1e300", None),
+            ("-1", None),
+            ("null", None),
+            ("[]", None),
+        ] {
+            let text = format!("{{\"access_token\":\"a\",\"expires_in\":{lifetime}}}");
+            let held = Held::of(serde_json::from_str(&text).unwrap(), written);
+            assert_eq!(held.expires, expires.map(|seconds| written + Duration::from_secs(seconds)), "{lifetime}");
+        }
+        assert!(serde_json::from_str::<StoredToken>("{\"access_token\":\"a\"}").is_ok_and(|stored| stored.expires_in.is_none()));
     }
 
     /// An authorisation server without metadata, which accepts each refresh token once and then issues the next one.

@@ -12,7 +12,7 @@ use url::Url;
 use super::{TokenError, body};
 use crate::adapters::addresses::{allows_private, has_private_address, is_encrypted, restricted};
 use crate::adapters::mcp::transport::client::client_builder;
-use crate::adapters::well_known::{covers, is_same_issuer, well_known};
+use crate::adapters::well_known::{covers, is_same_issuer, quoted, well_known};
 use crate::settings::OAuthSettings;
 
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -57,13 +57,14 @@ impl<'a> Finder<'a> {
             Some(name) => name.to_owned(),
             None => self.named_by_server().await?,
         };
-        let url = Url::parse(&name).map_err(|error| not_renewed(format!("`{name}` is not a valid issuer: {error}")))?;
+        let url = Url::parse(&name).map_err(|error| not_renewed(format!("{} is not a valid issuer: {error}", quoted(&name))))?;
         self.check(&url)?;
         for address in well_known(&url, &["oauth-authorization-server", "openid-configuration"]) {
             let Some(metadata) = self.metadata(address).await else { continue };
             let own = metadata.get("issuer").and_then(Value::as_str).unwrap_or_default();
             if !is_same_issuer(own, &name) {
-                return Err(not_renewed(format!("the metadata of the authorisation server {name} names another issuer: `{own}`")));
+                let (name, own) = (quoted(&name), quoted(own));
+                return Err(not_renewed(format!("the metadata of the authorisation server {name} names another issuer: {own}")));
             }
             if let Some(endpoint) = metadata.get("token_endpoint").and_then(Value::as_str) {
                 let endpoint =
@@ -83,7 +84,7 @@ impl<'a> Finder<'a> {
             let Some(metadata) = self.metadata(address).await else { continue };
             let resource = metadata.get("resource").and_then(Value::as_str).unwrap_or_default();
             if !covers(resource, server) {
-                return Err(not_renewed(format!("the server's metadata describes another resource: `{resource}`")));
+                return Err(not_renewed(format!("the server's metadata describes another resource: {}", quoted(resource))));
             }
             if let Some(issuer) = metadata.pointer("/authorization_servers/0").and_then(Value::as_str) {
                 return Ok(issuer.to_owned());
