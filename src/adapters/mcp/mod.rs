@@ -451,8 +451,9 @@ impl ToolServers for McpServers {
         let (users, owner) = (Arc::clone(&self.users), principal.clone());
         self.supervisors.spawn(async move {
             let until = Instant::now() + server.settings().start_timeout;
-            if let Err(error) = users.link(&server, credentials.owner(&owner), &credentials, None, until).await {
-                tracing::info!(server = %server.name, ?error, "could not list the server's tools over a user's connection");
+            if let Err(no_link) = users.link(&server, credentials.owner(&owner), &credentials, None, until).await {
+                let error = unlinked(no_link);
+                tracing::info!(server = %server.name, %error, "could not list the server's tools over a user's connection");
             }
         });
     }

@@ -90,8 +90,7 @@ impl Held {
     }
 }
 
-/// The reason why no link is available.
-#[derive(Debug)]
+/// The reason why no link is available. It can't be logged as it is, because a challenge may repeat the caller's token.
 pub(in crate::adapters::mcp) enum NoLink {
     /// The server was reconfigured or removed.
     Retired,
