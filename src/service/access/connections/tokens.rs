@@ -28,6 +28,9 @@ const CLAIM: Duration = Duration::from_secs(40);
 /// How long a call waits for somebody else's refresh, and how often it looks.
 const WAITING: Duration = Duration::from_secs(45);
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// Maximum length of the scopes that calls lacked, in bytes. Otherwise, a server that names other scopes for each call would fill the
+/// store, and browsers could not open the address of the next sign-in.
+const WANTED_LIMIT: usize = 4096;
 /// A token that is valid for longer than this is used while another one is requested. Enough for the server to receive the call.
 const SPARE: Duration = Duration::from_secs(10);
 
@@ -104,9 +107,19 @@ impl Connections {
             );
             Err(NoToken::Other(ConnectionError::NotIssued { server: server.clone(), reason }))
         } else if is_last {
-            let reason = "the server rejects the token of the former sign-in".to_owned();
-            self.end(server, rejected, &reason).await?;
-            Err(NoToken::SignIn(Some(reason)))
+            let reason = if is_machine {
+                "the server rejects the token that the authorization server issued for it: an administrator must check `client_id`, \
+                 `issuer`, `resource` and `scopes` in `auth`"
+            } else {
+                "the server rejects the token of the former sign-in"
+            };
+            self.end(server, rejected, reason).await?;
+            let reason = reason.to_owned();
+            Err(if is_machine {
+                NoToken::Other(ConnectionError::NotIssued { server: server.clone(), reason })
+            } else {
+                NoToken::SignIn(Some(reason))
+            })
         } else {
             in_time(&configured, Box::pin(self.find(&configured, &rejected.owner, Some(rejected)))).await
         };
@@ -238,7 +251,7 @@ impl Connections {
     /// Remembers scopes that a call lacked, for the next sign-in.
     async fn want(&self, rejected: &SignInToken, server: &ServerName, scopes: &[String]) -> Result<(), StoreError> {
         let Some(stored) = self.store.connection(&rejected.owner, server).await? else { return Ok(()) };
-        let wanted = authorization::union(&stored.wanted, scopes);
+        let wanted = wanted(&stored.wanted, scopes);
         if wanted == stored.wanted {
             return Ok(());
         }
@@ -294,6 +307,12 @@ fn is_begun_by(configured: &ConfiguredServer, keys: &SecretKeys, stored: &Stored
     })
 }
 
+/// The scopes that calls lacked, with those of another call. If they are too many, only the latter count.
+fn wanted(former: &[String], lacked: &[String]) -> Vec<String> {
+    let all = authorization::union(former, lacked);
+    if all.iter().map(String::len).sum::<usize>() <= WANTED_LIMIT { all } else { lacked.to_vec() }
+}
+
 /// Whether a token can replace one that the server has rejected. Versions count only within a sign-in.
 fn is_newer(token: &SignInToken, rejected: &SignInToken) -> bool {
     token.sign_in != rejected.sign_in || token.version > rejected.version
@@ -308,9 +327,21 @@ fn stale_at(stored: &StoredConnection) -> Option<SystemTime> {
 
 #[cfg(test)]
 mod tests {
-    use super::is_newer;
+    use super::{WANTED_LIMIT, is_newer, wanted};
     use crate::domain::access::principal::PrincipalId;
     use crate::service::ports::SignInToken;
+
+    /// Regression test: a server that named other scopes for each call made the sign-in larger with each of them.
+    #[test]
+    fn what_calls_lacked_is_remembered_up_to_a_limit() {
+        let mut known = vec!["read".to_owned()];
+        for number in 0..1_000 {
+            let lacked: Vec<String> = (0..30).map(|part| format!("scope-of-call-{number}-{part}")).collect();
+            known = wanted(&known, &lacked);
+            assert!(known.iter().map(String::len).sum::<usize>() <= WANTED_LIMIT && lacked.iter().all(|scope| known.contains(scope)));
+            assert!(number > 0 || known.contains(&"read".to_owned()));
+        }
+    }
 
     #[test]
     fn the_first_token_of_a_later_sign_in_is_newer() {
