@@ -15,6 +15,7 @@ use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::{Value, json};
 use sqlx::Connection as _;
 use tempfile::TempDir;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use self::world::{Browser, Lies, PUBLIC, Page, World, hidden, next, posted};
@@ -395,6 +396,37 @@ async fn whoever_leaves_is_signed_out_everywhere() {
     .await;
 }
 
+/// Regression test: a sign-in whose tokens came after its person or key was deleted stayed, with valid tokens.
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_leaves_while_signing_in_stays_signed_out() {
+    let world = world::start();
+    let service = service(&world).await;
+    first_sign_in(&service, "bob").await;
+    let (id, key) = create(&service, json!({"name": "ci"})).await;
+    let of_key = answer(with_key(&service, Method::POST, "/jira/whoami", &key).json(&json!({}))).await.1["sign_in_url"].take();
+    for (link, leave) in [
+        (link(&service, "anna", "whoami").await, "/v1/admin/secrets/user%3Aanna".to_owned()),
+        (of_key.as_str().unwrap().to_owned(), format!("/v1/admin/keys/{id}")),
+    ] {
+        let (requests, revoked) = (world.known().token_requests.len(), world.known().revoked.len());
+        let permits = Arc::new(Semaphore::new(0));
+        world.lie(Lies { tokens_wait: Some(Arc::clone(&permits)), ..Lies::default() });
+        let leaving = async {
+            eventually("the code was sent", async || world.known().token_requests.len() > requests).await;
+            let (status, body) = administer(&service, Method::DELETE, &leave, &json!(null)).await;
+            assert_eq!(status, StatusCode::OK, "{body}");
+            permits.add_permits(1);
+        };
+        let mut browser = Browser::of("anna");
+        let (page, ()) = tokio::join!(browser.sign_in(&service, &link), leaving);
+        assert_eq!(page.status, StatusCode::FORBIDDEN, "{page:?}");
+        assert!(page.text.contains("Nothing was stored"), "{page:?}");
+        assert_eq!(world.known().revoked.len(), revoked + 2, "the refresh token and the access token");
+    }
+    assert_eq!(connections(&service, "anna").await["connections"][0]["connection"], "sign_in");
+    assert_eq!(whoami(&service, "bob").await, "bob");
+}
+
 /// The attacks of RFC 9700 on the client.
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_that_belong_to_nobody_here_are_refused() {
@@ -521,10 +553,14 @@ type Misbehave = fn(&Data<World>) -> Lies;
 #[tokio::test(flavor = "multi_thread")]
 async fn bad_servers_get_no_code_and_leave_nothing_behind() {
     let elsewhere = |world: &Data<World>| format!("{}/token", world.mcp());
-    let cases: [(&str, Value, Misbehave); 9] = [
+    let cases: [(&str, Value, Misbehave); 10] = [
         ("name another issuer", json!("oauth"), |_| Lies { metadata: vec![("issuer", json!("https://evil.example"))], ..Lies::default() }),
         ("describe another resource", json!("oauth"), |_| Lies {
             resource: vec![("resource", json!("https://evil.example/mcp"))],
+            ..Lies::default()
+        }),
+        ("the issuer is not an address", json!("oauth"), |_| Lies {
+            resource: vec![("authorization_servers", json!(["https://issuer.example/a\u{0}\u{202e}b"]))],
             ..Lies::default()
         }),
         ("is not https", json!("oauth"), |_| Lies {
@@ -616,8 +652,11 @@ async fn a_machine_signs_in_by_itself() {
     let auth =
         json!({"type": "oauth", "for": "machine", "client_id": "robot", "client_secret": "rotated", "resource": "https://other.example"});
     let service = start(servers(&world, &auth), Some(service.stop().await)).await;
-    call(&service, "anna", "whoami").await;
+    let (status, body) = call(&service, "anna", "whoami").await;
     assert_eq!(world.known().token_requests.last().unwrap()["resource"], "https://other.example");
+    // Regression test: it asked for an administrator's sign-in, which does not exist here.
+    assert_eq!((status, &body["code"]), (StatusCode::SERVICE_UNAVAILABLE, &json!("server_unavailable")), "{body}");
+    assert!(body["detail"].as_str().unwrap().contains("rejects the token that the authorization server issued"), "{body}");
 
     // With a wrong secret, callers and administrators get the reason.
     let wrong = json!({"type": "oauth", "for": "machine", "client_id": "robot", "client_secret": "wrong"});

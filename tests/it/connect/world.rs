@@ -4,7 +4,7 @@
 //! refresh tokens, and revokes a whole sign-in when a used refresh token comes back. It can also lie.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, web};
 use base64::Engine as _;
@@ -14,6 +14,7 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, StatusCode, Url};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
+use tokio::sync::Semaphore;
 
 use crate::harness::Running;
 
@@ -43,6 +44,8 @@ pub(super) struct Lies {
     pub(super) hangs: bool,
     /// Its tokens never arrive.
     pub(super) holds_tokens: bool,
+    /// Its tokens arrive once there is a permit for each.
+    pub(super) tokens_wait: Option<Arc<Semaphore>>,
     /// Its token endpoint sends everybody there.
     pub(super) redirect: Option<String>,
     /// It refreshes tokens, but its answers don't arrive. It then accepts the former refresh token again, unless it has no grace period.
@@ -318,13 +321,16 @@ fn refused(error: &str) -> HttpResponse {
 }
 
 async fn token(world: State, request: HttpRequest, form: web::Form<HashMap<String, String>>) -> HttpResponse {
-    let holds_tokens = {
+    let lies = {
         let mut known = world.known();
         known.token_requests.push(form.0.clone());
-        known.lies.holds_tokens
+        known.lies.clone()
     };
-    if holds_tokens {
+    if lies.holds_tokens {
         return std::future::pending().await;
+    }
+    if let Some(permits) = lies.tokens_wait {
+        permits.acquire().await.unwrap().forget();
     }
     let mut known = world.known();
     if let Some(to) = &known.lies.redirect {

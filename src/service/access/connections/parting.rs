@@ -40,7 +40,7 @@ impl Connections {
     }
 
     /// Ends what uses a deleted sign-in, and revokes its tokens.
-    async fn leave(&self, stored: &StoredConnection) {
+    pub(super) async fn leave(&self, stored: &StoredConnection) {
         let place = &stored.sealed.place;
         self.drop_copies(&place.owner, &place.server);
         self.servers.disconnect(&place.owner, Some(&place.server), Parting::AtOnce);
@@ -50,7 +50,10 @@ impl Connections {
     /// Revokes the tokens of a deleted sign-in, as far as the authorization server supports that.
     async fn revoke(&self, stored: &StoredConnection) {
         let server = &stored.sealed.place.server;
-        let (Some(configured), Some(keys)) = (self.configured(server), &self.keys) else { return };
+        let (Some(configured), Some(keys)) = (self.configured(server), &self.keys) else {
+            tracing::warn!(%server, "without the server's `auth`, its tokens can't be revoked: they stay valid until they expire");
+            return;
+        };
         let Ok(grant) = Grant::open(keys, &stored.sealed) else { return };
         let grant = grant.with_secret_of(&configured.settings);
         let Some(endpoint) = &grant.revocation_endpoint else {

@@ -167,7 +167,8 @@ impl Connections {
 
     /// Completes a sign-in in the page session in which it began. Returns the server.
     pub(crate) async fn complete(self: &Arc<Self>, session: &ConnectVisit, answer: AuthorizationAnswer) -> Result<ServerName, SignInError> {
-        let taken = self.store.take_sign_in(&hash_of(&answer.state), &session.id, SystemTime::now()).await?;
+        let begun = SystemTime::now();
+        let taken = self.store.take_sign_in(&hash_of(&answer.state), &session.id, begun).await?;
         let taken = taken.ok_or(SignInError::Unknown)?;
         let (owner, server) = (taken.sealed.place.owner.clone(), taken.sealed.place.server.clone());
         let configured = self.signable(session, &server)?;
@@ -215,6 +216,13 @@ impl Connections {
         let stored = self.new_connection(&grant, &owner, &server, pending.issuer, scopes, expires_at)?;
         let stored = StoredConnection { wanted, ..stored };
         self.store.save_connection(&stored).await?;
+        // Whoever is deleted loses the sessions before the sign-ins, and perhaps while the authorization server was answering.
+        if !self.is_open(session, begun).await? {
+            if self.store.remove_connection(&stored).await? {
+                self.leave(&stored).await;
+            }
+            return Err(SignInError::Unknown);
+        }
         self.clear_fault(&server);
         self.drop_copies(&owner, &server);
         self.servers.disconnect(&owner, Some(&server), Parting::AfterCalls);

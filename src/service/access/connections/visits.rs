@@ -139,6 +139,11 @@ impl Connections {
         Ok(self.store.connect_session(&hash_of(cookie), SystemTime::now()).await?.filter(|visit| self.has_key(visit)))
     }
 
+    /// Whether a page session has not ended since a time at which it was open. Its own expiry doesn't count.
+    pub(super) async fn is_open(&self, session: &ConnectVisit, at: SystemTime) -> Result<bool, StoreError> {
+        Ok(self.store.connect_session(&session.id, at).await?.is_some_and(|visit| self.has_key(&visit)))
+    }
+
     /// Whether the named key with which the link was requested is still valid, with the same secret.
     fn has_key(&self, visit: &ConnectVisit) -> bool {
         visit.caller.key.as_ref().is_none_or(|key| key.presented().is_some_and(|key| self.api_keys.is_good(&key)))
