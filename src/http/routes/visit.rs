@@ -19,6 +19,9 @@ use crate::service::ports::{ConnectVisit, StoreError};
 /// callback would get no cookie. Forms of other sites don't carry a `Lax` cookie, and pages change something only by a form.
 pub(super) const COOKIE: SessionCookie = SessionCookie { name: "toolsieve_me", path: "/ui", same_site: "Lax" };
 
+/// Maximum number of cookies of a request that are looked up.
+const MAX_COOKIES: usize = 4;
+
 /// A request for one of the pages.
 pub(super) struct Visit<'a> {
     pub(super) state: &'a State,
@@ -35,10 +38,14 @@ impl<'a> Visit<'a> {
         Pages { base: &self.base, texts: texts(self.request.headers()) }
     }
 
-    /// The session of the request's cookie.
+    /// The session of the request's cookie, which may stand behind cookies of other programs.
     pub(super) async fn session(&self) -> Result<Option<(String, ConnectVisit)>, Problem> {
-        let Some(cookie) = COOKIE.values(self.request.headers()).next() else { return Ok(None) };
-        Ok(self.state.connections.session(cookie).await?.map(|session| (cookie.to_owned(), session)))
+        for cookie in COOKIE.values(self.request.headers()).take(MAX_COOKIES) {
+            if let Some(session) = self.state.connections.session(cookie).await? {
+                return Ok(Some((cookie.to_owned(), session)));
+            }
+        }
+        Ok(None)
     }
 
     /// The cookie and its session. Otherwise, the page that says what is missing.

@@ -535,6 +535,11 @@ async fn a_link_is_for_one_person_and_works_once() {
     }
     let page = bob.submit(&service, "/ui/me/connect", &[("server", "other"), ("csrf", csrf.as_str())]).await;
     assert_eq!(page.status, StatusCode::NOT_FOUND, "{page:?}");
+    // Another program on the same host may have set a cookie of the same name, which browsers send first if its path is longer.
+    let own = bob.cookie.clone().unwrap();
+    bob.cookie = Some(format!("toolsieve_me=x; {own}"));
+    assert_eq!(bob.open(&service, "/ui/me").await.status, StatusCode::OK);
+    bob.cookie = Some(own);
     // No parameter decides where a person is sent.
     let page = bob.open(&service, "/ui/me?next=https://evil.example&redirect_uri=https://evil.example").await;
     assert!(page.location.is_none() && !page.text.contains("evil"), "{page:?}");

@@ -16,6 +16,7 @@ use super::{ConnectionError, Connections, PAGE};
 use crate::domain::access::api_key::Presented;
 use crate::domain::access::authorization::{hash_of, random_text};
 use crate::domain::access::principal::{Principal, PrincipalId};
+use crate::domain::catalog::hidden_text::strip;
 use crate::domain::catalog::tool::ServerName;
 use crate::service::ports::{ConnectVisit, StoreError, VisitCaller, VisitKey};
 
@@ -161,15 +162,31 @@ fn signed(id: &str) -> String {
     format!("connect\n{id}")
 }
 
-/// How the page addresses the person, so that somebody who gets another person's link notices.
+/// How the page addresses the person, so that somebody who gets another person's link notices. Characters that people can't see could
+/// hide the email address, or turn it around.
 fn person(caller: &Principal, owner: &PrincipalId) -> String {
     if owner != &caller.id {
         return "an administrator, for all users".to_owned();
     }
-    match (&caller.name, &caller.email) {
+    let person = match (&caller.name, &caller.email) {
         (Some(name), Some(email)) => format!("{name} ({email})"),
         (Some(name), None) => name.clone(),
         (None, Some(email)) => email.clone(),
         (None, None) => owner.as_str().split_once(':').map_or(owner.as_str(), |(_, id)| id).to_owned(),
+    };
+    strip(&person).map_or(person, |(shown, _)| shown)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::person;
+    use crate::domain::access::principal::Principal;
+
+    #[test]
+    fn a_name_hides_no_address() {
+        let named = |name: &str| Principal { name: Some(name.to_owned()), email: Some("eve@a.example".to_owned()), ..Principal::anyone() };
+        let shown = |name: &str| person(&named(name), &named(name).id);
+        assert_eq!(shown("Jürgen"), "Jürgen (eve@a.example)");
+        assert_eq!(shown("Anna\u{202e}\u{200b}"), "Anna (eve@a.example)");
     }
 }
