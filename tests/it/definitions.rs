@@ -194,6 +194,29 @@ async fn an_approval_survives_a_kill() {
     assert!(!service.log().contains("the definition of a tool has changed"), "{}", service.log());
 }
 
+/// Regression: a server that changed thousands of tools at once filled the log, with a line for each.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_log_names_the_first_tools_of_a_list_and_counts_the_others() {
+    let tools = |text: &str| -> Vec<Value> {
+        let named = |number: usize| json!({"name": format!("tool{number}"), "description": text, "inputSchema": {"type": "object"}});
+        (0..60).map(named).chain((0..70).map(|number| json!({"name": format!("lame{number}")}))).collect()
+    };
+    let listed = Listed::new(&tools("Reads a file."));
+    let (folder, servers) = (tempfile::tempdir().unwrap(), json!({"files": listed.server()}));
+    let mut service = Service::start(folder.path(), &servers, |_| {});
+    service.until_logged("server listed");
+    service.process.kill().unwrap();
+    service.process.wait().unwrap();
+    drop(service);
+    listed.write(&tools("Reads everything."));
+
+    let service = Service::start(folder.path(), &servers, |_| {});
+    let log = service.until_logged("the definitions of more tools have changed");
+    let count = |text: &str| log.matches(text).count();
+    assert_eq!((count("the definition of a tool has changed"), count("more=10")), (50, 1), "{log}");
+    assert_eq!((count("tool left out"), count("more=20")), (50, 1), "{log}");
+}
+
 fn hiding(folder: &Path) -> Value {
     let tools = json!([{
         "name": "wr\u{200b}ite",

@@ -22,10 +22,10 @@ use crate::domain::access::management::ManagedInFile;
 use crate::domain::catalog::definition::{
     Difference, LISTED, NO_TOOL, PROMPTS_LISTED, SERVER_KEY, TOOLS_LISTED, definition_of, difference, fingerprint, prompt_key, prompt_of,
 };
-use crate::domain::catalog::hidden_text::visible;
 use crate::domain::catalog::tool::{OperationId, ServerName, Tool, ToolId};
 use crate::domain::text::canonical::{self, Fingerprint};
 use crate::domain::text::json_text::JsonText;
+use crate::service::catalog::log_limit::LogLimit;
 use crate::service::ports::{DefinitionStore, ServerListing, StoreError, StoredDefinition};
 use crate::settings::{DefinitionChanges, DefinitionSettings, LiveSettings};
 
@@ -236,21 +236,29 @@ impl Definitions {
         if let Err(error) = self.store.add_definitions(&news.added).await {
             tracing::warn!(%server, %error, "new definitions were not stored; they count as known until a restart");
         }
-        let now = SystemTime::now();
+        let (now, mut limit) = (SystemTime::now(), LogLimit::default());
         for (tool, other, raw) in &news.changed {
             // Of these, only the approval in the file counts.
             let is_in_file = self.state.read().approved.contains_key(tool);
-            if !is_in_file {
+            if !is_in_file && limit.take() {
                 self.log(tool, other, raw).await;
             }
-            if let Err(error) = self.store.note_definition(tool, other, now).await {
-                tracing::warn!(tool = visible(&tool.to_string()), %error, "a changed definition was not stored; a restart logs it again");
-            }
+        }
+        if let Some(more) = limit.more() {
+            tracing::warn!(%server, more, "the definitions of more tools have changed");
+        }
+        let noticed: Vec<_> = news.changed.iter().map(|(tool, other, _)| (Arc::clone(&tool.name), *other)).collect();
+        if let Err(error) = self.store.note_definitions(server, &noticed, now).await {
+            tracing::warn!(%server, %error, "changed definitions were not stored; a restart logs them again");
         }
         let mut state = self.state.write();
+        let mut limit = LogLimit::default();
         for (stored, _) in &news.added {
-            state.log_new(stored);
+            state.log_new(stored, &mut limit);
             state.note_alike(&stored.tool);
+        }
+        if let Some(more) = limit.more() {
+            tracing::warn!(%server, more, "more definitions were added that are withheld, or have names that look the same");
         }
         let known = state.known.entry(server.clone()).or_default();
         for (stored, _) in news.added {

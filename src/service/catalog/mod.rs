@@ -1,6 +1,7 @@
 //! The catalog and the index: synchronisation with the servers, and administration.
 
 pub mod current;
+mod log_limit;
 pub mod definitions;
 pub(crate) mod build;
 pub(crate) mod enrich;

@@ -21,6 +21,7 @@ use crate::domain::text::json_text::JsonText;
 use crate::service::catalog::build::{Built, build};
 use crate::service::catalog::current::CurrentCatalog;
 use crate::service::catalog::definitions::Definitions;
+use crate::service::catalog::log_limit::{LogLimit, log_skipped};
 use crate::service::catalog::rebuild::{Rebuild, RebuildRequests};
 use crate::service::catalog::tool_facts::ToolOverrides;
 use crate::service::ports::{ServerEvent, Store, StoreError};
@@ -135,7 +136,7 @@ impl Refresh {
             next = chunks.next().map(|listings| (listings, self.start_building(listings)));
             self.count_tokens(&mut built).await;
             for (listing, built) in listings.iter().zip(built) {
-                built.new.iter().for_each(|tool| log_hidden(&tool.id.to_string(), &tool.hidden));
+                log_hidden_in(&listing.server, &built.new);
                 servers.push(self.complete(listing, None, built).await);
             }
         }
@@ -255,9 +256,7 @@ impl Refresh {
             self.built.push_back((new, former.clone()));
             return;
         }
-        for skipped in listing.skipped.iter().filter(|skipped| !disabled.contains(&skipped.tool)) {
-            tracing::warn!(server = %listing.server, tool = skipped.tool, reason = skipped.reason, "tool left out");
-        }
+        log_skipped(&listing.server, listing.skipped.iter().filter(|skipped| !disabled.contains(&skipped.tool)));
         let server = self.server(listing, former).await;
         tracing::info!(server = %listing.server, tools = server.tools.len(), "server listed");
         self.built.push_back((new, server));
@@ -350,9 +349,7 @@ impl Refresh {
         let former =
             |raw: &JsonText| by_address.get(&raw.address()).or_else(|| by_fingerprint.get(&canonical::fingerprint(&raw.value()))).copied();
         let mut built = build(listing, self.configured.get(&listing.server), &overlays, former);
-        for tool in built.new.iter().filter(|tool| !by_fingerprint.contains_key(&tool.fingerprint)) {
-            log_hidden(&tool.id.to_string(), &tool.hidden);
-        }
+        log_hidden_in(&listing.server, built.new.iter().filter(|tool| !by_fingerprint.contains_key(&tool.fingerprint)));
         self.count_tokens(std::slice::from_mut(&mut built)).await;
         self.complete(listing, known, built).await
     }
@@ -366,9 +363,7 @@ impl Refresh {
         for tool in &new {
             log_misfits(tool);
         }
-        for skipped in skipped {
-            tracing::warn!(server = %listing.server, tool = skipped.tool, reason = skipped.reason, "tool left out");
-        }
+        log_skipped(&listing.server, &skipped);
         if let Some(budget) = self.tool_tokens {
             new = self.shortened(new, budget).await;
         }
@@ -465,6 +460,19 @@ async fn finish_building(parts: Vec<JoinHandle<Vec<Built>>>) -> Vec<Built> {
 fn log_misfits(tool: &Tool) {
     for problem in &tool.shape.problems {
         tracing::warn!(tool = visible(&tool.id.to_string()), problem = %problem, "the shape of a tool does not fit its definition");
+    }
+}
+
+/// Logs the hidden characters in the tools of a list.
+fn log_hidden_in<'a>(server: &ServerName, tools: impl IntoIterator<Item = &'a Tool>) {
+    let mut limit = LogLimit::default();
+    for tool in tools.into_iter().filter(|tool| !tool.hidden.is_empty()) {
+        if limit.take() {
+            log_hidden(&tool.id.to_string(), &tool.hidden);
+        }
+    }
+    if let Some(more) = limit.more() {
+        tracing::warn!(%server, more, "more definitions have hidden characters, which are not shown to models");
     }
 }
 

@@ -8,6 +8,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use crate::adapters::mcp::text::foreign;
 use crate::domain::access::principal::PrincipalId;
@@ -81,7 +82,12 @@ pub(super) struct TicketState {
     pub(super) limit: usize,
     pub(super) listeners: Listeners,
     pub(super) answer: Mutex<Option<Answer>>,
+    /// The encoded request until it is written or withdrawn. A server that stops reading would otherwise fill the memory with requests
+    /// whose callers are gone.
+    line: Mutex<Option<Vec<u8>>>,
     sending: AtomicU8,
+    /// Cancelled when the caller has gone.
+    gone: CancellationToken,
     /// Whether the server rejected the HTTP request itself.
     is_rejected: AtomicBool,
     /// The number of server requests that the caller has not answered yet.
@@ -107,15 +113,27 @@ impl Ticket {
             limit,
             listeners,
             answer: Mutex::new(None),
+            line: Mutex::new(None),
             sending: AtomicU8::new(QUEUED),
+            gone: CancellationToken::new(),
             is_rejected: AtomicBool::new(false),
             asked: AtomicUsize::new(0),
         }))
     }
 
-    /// Call this right before writing the request. If it returns `false`, do not write.
-    pub(in crate::adapters::mcp) fn start_sending(&self) -> bool {
-        self.0.sending.compare_exchange(QUEUED, SENDING, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    /// Keeps the encoded request until it is written.
+    pub(in crate::adapters::mcp) fn keep(&self, line: Vec<u8>) {
+        *lock(&self.0.line) = Some(line);
+        // It may have been withdrawn meanwhile.
+        if self.0.sending.load(Ordering::Acquire) == WITHDRAWN {
+            lock(&self.0.line).take();
+        }
+    }
+
+    /// Call this right before writing the request. If it returns `None`, do not write.
+    pub(in crate::adapters::mcp) fn start_sending(&self) -> Option<Vec<u8>> {
+        self.0.sending.compare_exchange(QUEUED, SENDING, Ordering::AcqRel, Ordering::Acquire).ok()?;
+        lock(&self.0.line).take()
     }
 
     /// Call this once the write has ended. `something`: at least one byte was written.
@@ -163,12 +181,20 @@ impl Ticket {
     /// Prevents the request from being sent, unless a write has begun. Fails with the state.
     fn withdraw_now(&self) -> Result<(), u8> {
         let next = |state| matches!(state, QUEUED | REFUSED).then_some(WITHDRAWN);
-        self.0.sending.fetch_update(Ordering::AcqRel, Ordering::Acquire, next).map(drop)
+        self.0.sending.fetch_update(Ordering::AcqRel, Ordering::Acquire, next)?;
+        lock(&self.0.line).take();
+        Ok(())
     }
 
     /// Abandons the request. Returns `false` if the server may have received it.
     pub(in crate::adapters::mcp) fn abandon(&self) -> bool {
+        self.0.gone.cancel();
         self.withdraw_now().is_ok()
+    }
+
+    /// Waits until the request is abandoned.
+    pub(in crate::adapters::mcp) fn gone(&self) -> WaitForCancellationFutureOwned {
+        self.0.gone.clone().cancelled_owned()
     }
 
     pub(in crate::adapters::mcp) fn trace(&self) -> Option<&TraceContext> {
@@ -197,6 +223,21 @@ mod tests {
         let refused = ticket();
         assert!(refused.post() && refused.refuse() && refused.withdraw().await && !refused.post());
         let queued = ticket();
-        assert!(queued.abandon() && !queued.post() && !queued.start_sending());
+        assert!(queued.abandon() && !queued.post() && queued.start_sending().is_none());
+    }
+
+    /// Regression: the requests of callers who had gone filled the memory while a process read nothing.
+    #[test]
+    fn the_text_of_a_request_is_freed_when_it_is_withdrawn() {
+        let kept = |ticket: &Ticket| lock(&ticket.0.line).is_some();
+        let ticket = || Ticket::new(Purpose::Call, 100, Listeners::default());
+        let (written, queued, gone) = (ticket(), ticket(), ticket());
+        written.keep(b"line".to_vec());
+        assert_eq!((written.start_sending().as_deref(), kept(&written)), (Some(&b"line"[..]), false));
+        queued.keep(b"line".to_vec());
+        assert!(kept(&queued) && queued.abandon() && !kept(&queued));
+        assert!(gone.abandon());
+        gone.keep(b"line".to_vec());
+        assert!(!kept(&gone), "its caller went before it was queued");
     }
 }

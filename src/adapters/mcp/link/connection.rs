@@ -27,7 +27,7 @@ use crate::adapters::mcp::link::error::{LinkError, transport_error};
 use crate::adapters::mcp::link::follow::{self, Followed};
 use crate::adapters::mcp::link::link::{LIST_LIMIT, Link, Questions, Wire};
 use crate::adapters::mcp::process::child::{Child, Manners, Processes, Program, SpawnError};
-use crate::adapters::mcp::text::{Secrets, foreign};
+use crate::adapters::mcp::text::{Secrets, cut, foreign};
 use crate::adapters::mcp::transport::http::HttpClient;
 use crate::adapters::mcp::transport::oauth::{TokenError, TokenStore, Tokens};
 use crate::adapters::mcp::transport::sending::{HttpFailure, Sender, SignIn, configured};
@@ -39,6 +39,8 @@ use crate::settings::servers::{ServerSettings, TransportSettings};
 
 /// Additional bytes allowed for the parts of a message around its result.
 const ENVELOPE: usize = 64 * 1024;
+/// Maximum length of a server's title, name and version, in bytes. Longer ones are cut.
+const LONGEST_NAME: usize = 1000;
 /// Maximum number of concurrent HTTP requests. With rmcp's default of 16, calls would queue.
 const CONCURRENT_POSTS: usize = 4096;
 /// Maximum duration of a clean shutdown, without that of the process.
@@ -247,9 +249,9 @@ impl Connector<'_> {
         let mut offers = Offers::default();
         if let Some(info) = info.as_deref() {
             let server = info.server_info.as_ref();
-            about.title = server.map(|server| server.title.clone().unwrap_or_else(|| server.name.clone()));
-            about.program = server.map(|server| server.name.clone());
-            about.version = server.map(|server| server.version.clone());
+            about.title = server.map(|server| name(server.title.as_ref().unwrap_or(&server.name)));
+            about.program = server.map(|server| name(&server.name));
+            about.version = server.map(|server| name(&server.version));
             about.instructions.clone_from(&info.instructions);
             protocol = info.protocol_version.clone();
             has_tools = info.capabilities.tools.is_some();
@@ -277,7 +279,7 @@ impl Connector<'_> {
             exchange,
             is_modern,
             followed: Followed::default(),
-            protocol: protocol.to_string(),
+            protocol: name(&protocol.to_string()),
             has_tools,
             offers,
             wire,
@@ -290,6 +292,11 @@ impl Connector<'_> {
         let listener = listener.map(AbortOnDropHandle::new);
         Ok(Connection { link: Arc::new(link), about, child: None, cancel, closed, _listener: listener })
     }
+}
+
+/// A name in a server's self-description. It may be of any length, and is part of documents and lists.
+fn name(text: &str) -> String {
+    cut(text, LONGEST_NAME).to_owned()
 }
 
 impl Connection {

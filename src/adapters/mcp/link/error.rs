@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::adapters::mcp::text::foreign;
 use crate::adapters::mcp::transport::client::ConnectionFailure;
-use crate::adapters::mcp::transport::sending::HttpFailure;
+use crate::adapters::mcp::transport::sending::{HttpFailure, redirection};
 use crate::domain::access::authorization::Challenge;
 
 /// The reason why a request has no result.
@@ -24,7 +24,7 @@ pub(in crate::adapters::mcp) enum LinkError {
         sent: bool,
     },
     /// The server responded with this HTTP status and without a JSON-RPC response.
-    #[error("HTTP {0}")]
+    #[error("HTTP {}{}", .0, redirection(*.0))]
     Refused(StatusCode),
     /// The server has too many requests (429) or is down for a while (503), and accepts another one after this time.
     #[error("HTTP {0}")]
@@ -76,6 +76,11 @@ pub(in crate::adapters::mcp) fn transport_error(error: &DynamicTransportError) -
         Some(StreamableHttpError::SessionExpired) => closed("the server ended the session".to_owned(), false),
         Some(StreamableHttpError::UnexpectedContentType(_)) => {
             LinkError::Unusable("the server answered neither JSON nor an event stream".to_owned())
+        }
+        // Other texts may contain parts of the response.
+        Some(StreamableHttpError::UnexpectedServerResponse(Cow::Borrowed(reason))) => closed((*reason).to_owned(), true),
+        Some(StreamableHttpError::ResponseBodyTooLarge { max_size }) => {
+            closed(format!("the response is larger than {max_size} bytes"), true)
         }
         Some(_) => closed("the connection failed".to_owned(), true),
         None => closed("the server does not read its standard input".to_owned(), false),

@@ -134,7 +134,7 @@ pub(in crate::adapters::mcp) enum SpawnError {
     NoLauncher,
     #[error("processes can't be started now")]
     NoThread,
-    #[error("command `{command}` did not start")]
+    #[error("command `{command}` did not start: {source}")]
     Failed {
         command: String,
         #[source]

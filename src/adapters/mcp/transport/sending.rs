@@ -35,7 +35,7 @@ const LONGEST_WAIT: Duration = Duration::from_hours(24);
 pub(in crate::adapters::mcp) enum HttpFailure {
     #[error(transparent)]
     Connection(#[from] ConnectionFailure),
-    #[error("HTTP {0}")]
+    #[error("HTTP {}{}", .0, redirection(*.0))]
     Status(StatusCode),
     /// The server has too many requests (429) or is down for a while (503), and accepts another one after this time.
     #[error("HTTP {0}")]
@@ -48,6 +48,11 @@ pub(in crate::adapters::mcp) enum HttpFailure {
     Challenge(Box<Challenge>),
     #[error("the server's answer has the Content-Encoding `{0}`, although the request accepts none")]
     Encoded(String),
+}
+
+/// Explains why a redirection is an error.
+pub(in crate::adapters::mcp) fn redirection(status: StatusCode) -> &'static str {
+    if status.is_redirection() { ": only redirects to the same origin with status 307 or 308 are followed" } else { "" }
 }
 
 impl From<reqwest::Error> for HttpFailure {

@@ -13,7 +13,7 @@ use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use http::StatusCode;
 use http::header::{ACCEPT, CONTENT_TYPE};
 use rmcp::RoleClient;
-use rmcp::model::ServerResult;
+use rmcp::model::{JsonRpcMessage, ServerResult};
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
 use rmcp::transport::streamable_http_client::StreamableHttpError;
@@ -33,6 +33,8 @@ const OPENING: Duration = Duration::from_secs(10);
 const FIRST_EVENT: Duration = Duration::from_secs(3);
 /// Maximum number of bytes read from the response to a post. Its content is ignored.
 const POST_ANSWER_LIMIT: usize = 64 * 1024;
+/// Time limit for the response to a post that is not a request. It has no content.
+const NOTIFYING: Duration = Duration::from_secs(10);
 /// Maximum number of concurrent posts that answer requests of the server. Each may need a connection of its own.
 const CONCURRENT_ANSWERS: usize = 4;
 
@@ -146,8 +148,8 @@ fn endpoint(base: &Url, text: &str) -> Result<Url, SseFailure> {
 }
 
 impl Posts {
-    async fn post(&self, body: Vec<u8>, forwarded: Option<Forwarded>) -> Result<(), Failure> {
-        let request = self.sender.client.post(self.endpoint.clone()).header(CONTENT_TYPE, JSON).timeout(self.timeout).body(body);
+    async fn post(&self, body: Vec<u8>, forwarded: Option<Forwarded>, limit: Duration) -> Result<(), Failure> {
+        let request = self.sender.client.post(self.endpoint.clone()).header(CONTENT_TYPE, JSON).timeout(limit).body(body);
         let response = self.sender.send(request, forwarded).await.map_err(StreamableHttpError::Client)?;
         let status = response.status();
         if status.is_success() {
@@ -175,11 +177,21 @@ impl Transport<RoleClient> for SseTransport {
         let is_wanted = ticket.as_ref().is_none_or(Ticket::post) && !cancels_unsent(&item);
         let posts = Arc::clone(&self.posts);
         let answering = self.exchange.answering(&item);
+        let limit = if matches!(item, JsonRpcMessage::Request(_)) { posts.timeout } else { posts.timeout.min(NOTIFYING) };
         let body = encode(&item);
         async move {
             // The semaphore is never closed.
             let _turn = if answering.is_some() { posts.answers.acquire().await.ok() } else { None };
-            if is_wanted { posts.post(body?, forwarded).await } else { Ok(()) }
+            if !is_wanted {
+                return Ok(());
+            }
+            let sending = posts.post(body?, forwarded, limit);
+            let Some(ticket) = ticket else { return sending.await };
+            tokio::select! {
+                sent = sending => sent,
+                // A server that takes no posts would otherwise keep the connection and the text of the request for long.
+                () = ticket.gone() => Ok(()),
+            }
         }
     }
 

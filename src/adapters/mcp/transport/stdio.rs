@@ -116,6 +116,7 @@ impl Borne {
 }
 
 struct Outgoing {
+    /// Empty if the ticket has it.
     line: Vec<u8>,
     ticket: Option<Ticket>,
     answering: Option<Answering>,
@@ -130,7 +131,8 @@ async fn write(mut stdin: impl AsyncWrite + Unpin, mut queue: mpsc::Receiver<Out
         let mut next = Some(first);
         while let Some(Outgoing { line, ticket, answering }) = next {
             answers.extend(answering);
-            if ticket.as_ref().is_none_or(Ticket::start_sending) {
+            let line = ticket.as_ref().map_or(Some(line), Ticket::start_sending);
+            if let Some(line) = line {
                 batch.extend_from_slice(&line);
                 tickets.extend(ticket);
             }
@@ -168,6 +170,9 @@ impl Transport<RoleClient> for StdioTransport {
                 return Ok(None);
             }
             one_line(&mut line);
+            if let Some(ticket) = &ticket {
+                ticket.keep(std::mem::take(&mut line));
+            }
             let queue = self.outgoing.clone().ok_or(io::ErrorKind::BrokenPipe)?;
             let answering = self.exchange.answering(&item);
             // Queue here instead of in the future, because rmcp runs these futures concurrently and the order matters.

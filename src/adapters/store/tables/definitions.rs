@@ -56,15 +56,26 @@ impl DefinitionStore for SqlStore {
         self.write("save the definitions of new tools", add).await
     }
 
-    async fn note_definition(&self, tool: &ToolId, other: &Fingerprint, at: SystemTime) -> Result<(), StoreError> {
-        let query = || {
-            sqlx::query("UPDATE definition SET noticed = $1, noticed_at = $2 WHERE server = $3 AND tool = $4")
-                .bind(&other.as_bytes()[..])
-                .bind(to_millis(at))
-                .bind(text(tool.server.as_str()))
-                .bind(text(&tool.name))
+    async fn note_definitions(&self, server: &ServerName, others: &[(Arc<str>, Fingerprint)], at: SystemTime) -> Result<(), StoreError> {
+        if others.is_empty() {
+            return Ok(());
+        }
+        let note = || {
+            async move |writer: &mut DbConnection| {
+                for chunk in others.chunks(CHUNK) {
+                    // Both databases name the columns of `VALUES` like this.
+                    let mut query = QueryBuilder::<Db>::new("UPDATE definition SET noticed = column2, noticed_at = ");
+                    query.push_bind(to_millis(at)).push(" FROM (");
+                    query.push_values(chunk, |mut row, (tool, other)| {
+                        row.push_bind(text(tool)).push_bind(&other.as_bytes()[..]);
+                    });
+                    query.push(") AS others WHERE tool = column1 AND server = ").push_bind(text(server.as_str()));
+                    query.build().persistent(false).execute(&mut *writer).await?;
+                }
+                Ok(())
+            }
         };
-        self.write("record a changed definition", || async move |writer: &mut DbConnection| query().execute(writer).await.map(drop)).await
+        self.write("record changed definitions", note).await
     }
 
     async fn approve_definition(&self, tool: &ToolId, definition: &Fingerprint, json: &str, at: SystemTime) -> Result<(), StoreError> {

@@ -12,6 +12,7 @@ use crate::domain::catalog::definition::{NO_TOOL, SERVER_KEY, prompt_of, skeleto
 use crate::domain::catalog::hidden_text::visible;
 use crate::domain::catalog::tool::{ServerName, Tool, ToolId};
 use crate::domain::text::canonical::Fingerprint;
+use crate::service::catalog::log_limit::LogLimit;
 use crate::service::ports::StoredDefinition;
 use crate::settings::{DefinitionChanges, DefinitionSettings, NewDefinitions};
 
@@ -83,18 +84,20 @@ impl State {
     }
 
     /// Logs a new tool once, with other tools that have a similar-looking name.
-    pub(super) fn log_new(&self, stored: &StoredDefinition) {
+    pub(super) fn log_new(&self, stored: &StoredDefinition, limit: &mut LogLimit) {
         let tool = shown(&stored.tool);
         let is_approved = self.approved.contains_key(&stored.tool);
         let is_withheld = stored.is_new && self.settings.new == NewDefinitions::Quarantine && !is_approved;
-        if is_withheld {
+        if is_withheld && limit.take() {
             tracing::warn!(tool, "a definition that a server has added is withheld until it is approved");
         }
         if stored.tool.name.starts_with(NO_TOOL) {
             return;
         }
         let alike = self.alike.get(&skeleton(&stored.tool.name)).into_iter().flatten();
-        if let Some(other) = alike.into_iter().find(|other| other.name != stored.tool.name) {
+        if let Some(other) = alike.into_iter().find(|other| other.name != stored.tool.name)
+            && limit.take()
+        {
             tracing::warn!(tool, looks_like = shown(other), "the names of two tools look the same");
         }
     }

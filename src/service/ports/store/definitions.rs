@@ -20,8 +20,8 @@ pub trait DefinitionStore: Send + Sync {
     /// Adds the definitions of new tools, each with its JSON. Existing definitions stay.
     async fn add_definitions(&self, new: &[(StoredDefinition, String)]) -> Result<(), StoreError>;
 
-    /// Records a differing definition of a tool as logged, with the time.
-    async fn note_definition(&self, tool: &ToolId, other: &Fingerprint, at: SystemTime) -> Result<(), StoreError>;
+    /// Records differing definitions of a server's tools as noticed, with the time. Skips unknown tools.
+    async fn note_definitions(&self, server: &ServerName, others: &[(Arc<str>, Fingerprint)], at: SystemTime) -> Result<(), StoreError>;
 
     /// Makes a definition the reference for later ones, and the tool no longer new. Durable.
     async fn approve_definition(&self, tool: &ToolId, definition: &Fingerprint, json: &str, at: SystemTime) -> Result<(), StoreError>;

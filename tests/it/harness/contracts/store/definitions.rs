@@ -1,5 +1,6 @@
 //! The definitions of tools.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use toolsieve::domain::catalog::definition::LISTED;
@@ -30,9 +31,12 @@ pub(crate) async fn definitions_are_kept_as_they_were_seen_first(store: &dyn Def
     assert_eq!(store.definition(&expected[2].tool).await.unwrap().as_deref(), Some("{\"n\": 2}"));
     assert_eq!(store.definition(&ToolId::new("server", "none")).await.unwrap(), None);
 
-    store.note_definition(&expected[1].tool, &text(6_000), at(10)).await.unwrap();
-    store.note_definition(&ToolId::new("server", "none"), &text(6_000), at(10)).await.unwrap();
-    expected[1].noticed = Some((text(6_000), at(10)));
+    let (server, noticed) = (ServerName::from("server"), |known: &StoredDefinition| (Arc::clone(&known.tool.name), text(6_000)));
+    store.note_definitions(&server, &[], at(10)).await.unwrap();
+    store.note_definitions(&"other".into(), &[noticed(&expected[0])], at(10)).await.unwrap();
+    let others: Vec<_> = [("none".into(), text(6_000))].into_iter().chain(expected[1..400].iter().map(noticed)).collect();
+    store.note_definitions(&server, &others, at(10)).await.unwrap();
+    expected[1..400].iter_mut().for_each(|known| known.noticed = Some((text(6_000), at(10))));
     assert_eq!(sorted().await, expected);
     store.approve_definition(&expected[1].tool, &text(6_000), "{\"n\": 6}", at(11)).await.unwrap();
     expected[1] =
