@@ -405,6 +405,64 @@ async fn a_server_without_free_connections_is_named_as_the_reason() {
     eventually("the store responds again", async || store.check().await).await;
 }
 
+/// Regression test: operations that found a connection hid that others found none.
+#[tokio::test(flavor = "multi_thread")]
+async fn too_few_free_connections_are_named_as_the_reason() {
+    let (server, name) = (shared(), schema());
+    let role = format!("two_{name}");
+    server.run(&format!("CREATE ROLE {role} LOGIN PASSWORD 'pw' CONNECTION LIMIT 2; CREATE SCHEMA {name} AUTHORIZATION {role}")).await;
+    let url = server.url_of(&format!("{role}:pw"), "postgres");
+    let connect_timeout = Duration::from_secs(1);
+    let settings = PostgresSettings { url: SecretString::from(url.clone()), connect_timeout, ..server.settings(&name) };
+    let store = Arc::new(PostgresStore::open(&settings).await.unwrap());
+    let mut other = eventually("a connection", async || PgConnection::connect(&url).await).await;
+    sqlx::raw_sql(sqlx::AssertSqlSafe(format!("BEGIN; LOCK TABLE {name}.listing"))).execute(&mut other).await.unwrap();
+    // The first operation has the only connection, and waits for the lock.
+    let first = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { store.listings().await.map(drop) }
+    });
+    let mut looker = server.connect().await;
+    eventually("the first operation waits", async || {
+        let waiting = "SELECT count(*) FROM pg_stat_activity WHERE usename = $1 AND wait_event_type = 'Lock'";
+        let waiting: i64 = sqlx::query_scalar(waiting).bind(&role).fetch_one(&mut looker).await.unwrap();
+        waiting > 0
+    })
+    .await;
+    // The second one looks for a connection of its own until it fails. Meanwhile, the first one gets its response.
+    let mut second = Box::pin(store.policy());
+    assert!(futures::poll!(&mut second).is_pending());
+    sqlx::raw_sql("ROLLBACK").execute(&mut other).await.unwrap();
+    first.await.unwrap().unwrap();
+    let second = second.await;
+    let reasons = [second.map(drop).unwrap_err(), store.check_writes().await.unwrap_err()];
+    for reason in reasons.map(|error| std::error::Error::source(&error).unwrap().to_string()) {
+        assert!(reason.contains("PostgreSQL has no connection left") && reason.contains("lower store.max_connections"), "{reason}");
+    }
+    store.check().await.unwrap();
+}
+
+/// Regression test: the write that shows whether the store takes writes needs no space, and succeeded on a full disk.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_of_the_server_shows_although_small_writes_succeed() {
+    let (server, name) = (shared(), schema());
+    let store = PostgresStore::open(&server.settings(&name)).await.unwrap();
+    store.check_writes().await.unwrap();
+    let refuse = "BEGIN RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = 'disk_full'; END";
+    server
+        .run(&format!(
+            "CREATE FUNCTION {name}.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ {refuse} $$; \
+             CREATE TRIGGER refuse BEFORE INSERT ON {name}.listing EXECUTE FUNCTION {name}.refuse()"
+        ))
+        .await;
+    let refused = store.save_listing(&listing("alpha", 1)).await.unwrap_err();
+    assert!(matches!(refused, StoreError::Away { is_unsure: false, .. }), "{refused}");
+    store.claim_installation(Uuid::from_u128(1)).await.unwrap();
+    store.check().await.unwrap();
+    let reason = std::error::Error::source(&store.check_writes().await.unwrap_err()).unwrap().to_string();
+    assert!(reason.contains("PostgreSQL has no space left"), "{reason}");
+}
+
 /// From a file to the database and on to another file: everything comes along, and new rows get new numbers.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_there_and_back_is_the_same() {

@@ -37,7 +37,7 @@ use tokio::time::error::Elapsed;
 use uuid::Uuid;
 
 use self::changes::Changes;
-use self::errors::{is_conflict, is_lost, is_passing};
+use self::errors::{is_conflict, is_lack, is_lost, is_passing};
 use self::leading::Election;
 use self::opening::Opened;
 use self::outage::Outage;
@@ -178,6 +178,12 @@ impl PostgresStore {
         if let Err(error) = done {
             done = Err(self.outage.reason(error, begun).await);
         }
+        if let Err(error) = &done
+            && is_lack(error)
+        {
+            self.outage.note_lack(error);
+            self.failures.note_refused();
+        }
         match &done {
             Ok(_) => self.outage.note_response(),
             Err(error) if is_lost(error) => self.outage.begin(error, begun),
@@ -285,10 +291,9 @@ impl PostgresStore {
     #[expect(clippy::unused_async, reason = "SQLite empties its log")]
     async fn empty_log(&self) {}
 
-    /// The server reports a full disk with each write.
-    #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "SQLite looks at its disk")]
+    /// Fails for a while after the server has lacked space or connections: the write that shows whether it takes writes needs no more space.
     fn room(&self) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-        Ok(())
+        self.outage.lack(Instant::now()).map_or(Ok(()), |reason| Err(format!("{}: {reason}", self.place).into()))
     }
 
     /// Begins a transaction that stores a copy.

@@ -20,13 +20,14 @@ mod code {
     pub(super) const READ_ONLY: &str = "25006";
     /// The server or the role has no connection left.
     pub(super) const TOO_MANY_CONNECTIONS: &str = "53300";
+    pub(super) const DISK_FULL: &str = "53100";
     /// A transaction that failed because of others: serialization failure and deadlock.
     pub(super) const CONFLICT: [&str; 2] = ["40001", "40P01"];
     /// The server is stopping, has crashed, or does not accept connections yet; too many connections.
     pub(super) const AWAY: [&str; 4] = ["57P01", "57P02", "57P03", TOO_MANY_CONNECTIONS];
     /// The server can't do it at the moment: a statement or a wait for a lock took too long, the transaction was idle for too long, or
     /// the server is a standby or has no space left.
-    pub(super) const PASSING: [&str; 7] = ["57014", LOCK_NOT_AVAILABLE, "25P03", READ_ONLY, "53000", "53100", "53200"];
+    pub(super) const PASSING: [&str; 7] = ["57014", LOCK_NOT_AVAILABLE, "25P03", READ_ONLY, "53000", DISK_FULL, "53200"];
     /// An administrator is at work: no permission for the moment, or a backup is being restored, so that the schema or a table is missing.
     pub(super) const AT_WORK: [&str; 3] = [NO_PERMISSION, NO_SCHEMA, "42P01"];
     /// Errors of the server's system or of its files.
@@ -176,13 +177,18 @@ pub(super) fn during_use(place: &Arc<PostgresPlace>, source: sqlx::Error) -> Box
     Box::new(UseError { place: Arc::clone(place), source })
 }
 
-/// The text of an error. If the server has no connection left, with a remedy.
+/// The text of an error. If the server has no connection or no space left, with a remedy.
 pub(super) fn explained(error: &sqlx::Error) -> String {
-    if code(error).as_deref() == Some(code::TOO_MANY_CONNECTIONS) {
-        format!("PostgreSQL has no connection left: {MORE_CONNECTIONS} ({error})")
-    } else {
-        error.to_string()
+    match code(error).as_deref() {
+        Some(code::TOO_MANY_CONNECTIONS) => format!("PostgreSQL has no connection left: {MORE_CONNECTIONS} ({error})"),
+        Some(code::DISK_FULL) => format!("PostgreSQL has no space left: free space on its disk ({error})"),
+        _ => error.to_string(),
     }
+}
+
+/// Whether the server lacked connections or space. Other operations may succeed nevertheless.
+pub(super) fn is_lack(error: &sqlx::Error) -> bool {
+    code(error).is_some_and(|code| [code::TOO_MANY_CONNECTIONS, code::DISK_FULL].contains(&&*code))
 }
 
 /// Whether a transaction failed only because of others, so that it may succeed when it runs again.

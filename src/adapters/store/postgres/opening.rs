@@ -82,8 +82,10 @@ fn options(url: &SecretString) -> Result<PgConnectOptions, PostgresOpenError> {
     // The driver keeps the brackets of an IPv6 address, and would look up a host of this name.
     let host = options.get_host().trim_start_matches('[').trim_end_matches(']').to_owned();
     let options = options.host(&host);
+    // PgBouncer refuses connections that set `extra_float_digits`. The server's default is exact too.
+    let options = options.application_name("toolsieve").extra_float_digits(None);
     // A statement may contain texts of callers.
-    Ok(options.application_name("toolsieve").disable_statement_logging())
+    Ok(options.disable_statement_logging())
 }
 
 fn pool(options: PgConnectOptions, settings: &PostgresSettings, max_connections: u32) -> PgPool {
@@ -226,6 +228,9 @@ fn quoted(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use secrecy::SecretString;
+    use sqlx::ConnectOptions as _;
+    use tokio::io::AsyncReadExt as _;
+    use tokio::net::TcpListener;
 
     use super::options;
 
@@ -239,5 +244,24 @@ mod tests {
         ] {
             assert_eq!(options(&SecretString::from(url)).unwrap().get_host(), host);
         }
+    }
+
+    /// Regression test: PgBouncer, as it comes, refuses connections with a parameter that it doesn't know.
+    #[tokio::test]
+    async fn a_connection_begins_with_parameters_that_a_pooler_knows() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let options = options(&SecretString::from(format!("postgres://toolsieve@127.0.0.1:{port}/fresh?sslmode=disable"))).unwrap();
+        let connecting = tokio::spawn(async move { options.connect().await });
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let length = stream.read_u32().await.unwrap();
+        let mut message = vec![0; length as usize - 4];
+        stream.read_exact(&mut message).await.unwrap();
+        connecting.abort();
+        let texts: Vec<&[u8]> = message.split(|byte| *byte == 0).filter(|text| !text.is_empty()).collect();
+        for known in ["user", "database", "client_encoding", "DateStyle", "TimeZone", "application_name"] {
+            assert!(texts.contains(&known.as_bytes()), "{known}");
+        }
+        assert!(!texts.contains(&b"extra_float_digits".as_slice()));
     }
 }

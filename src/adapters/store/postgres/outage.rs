@@ -1,4 +1,5 @@
-//! Notices that the server doesn't respond, and that it responds again. Notices also that another installation has taken over the schema.
+//! Notices that the server doesn't respond, and that it responds again. Notices also that the server lacks connections or space, and that
+//! another installation has taken over the schema.
 
 use std::io;
 use std::sync::Arc;
@@ -15,6 +16,8 @@ use super::errors::explained;
 const RETRY: Duration = Duration::from_millis(250);
 /// How long a connection may take that is only to show why the pool has none.
 const ASKED: Duration = Duration::from_secs(2);
+/// How long it is known what the server lacked. Meanwhile, small writes and operations that find a free connection still succeed.
+const LACKING: Duration = Duration::from_secs(10);
 
 /// Whether the server responds.
 #[derive(Debug)]
@@ -23,8 +26,10 @@ pub(super) struct Outage {
     state: Arc<Mutex<State>>,
     /// Why the schema is not this service's any more.
     other: Mutex<Option<String>>,
-    /// Held while the server is asked why it accepts no connection, so that not all callers ask.
-    asking: tokio::sync::Mutex<()>,
+    /// What the server lacked for an operation, and when.
+    lack: Mutex<Option<(Instant, String)>>,
+    /// When the server was last asked why it accepts no connection, and its reason. Held while it is asked, so that not all callers ask.
+    asking: tokio::sync::Mutex<Option<(Instant, Option<String>)>>,
 }
 
 #[derive(Debug)]
@@ -47,6 +52,7 @@ impl Outage {
             pool,
             state: Arc::new(Mutex::new(State { reason: None, responded: Instant::now() })),
             other: Mutex::default(),
+            lack: Mutex::default(),
             asking: tokio::sync::Mutex::default(),
         }
     }
@@ -83,19 +89,34 @@ impl Outage {
         }
     }
 
+    /// Notes that an operation failed because the server lacked something.
+    pub(super) fn note_lack(&self, error: &sqlx::Error) {
+        *self.lack.lock() = Some((Instant::now(), explained(error)));
+    }
+
+    /// What the server lacked at `now`.
+    pub(super) fn lack(&self, now: Instant) -> Option<String> {
+        let lack = self.lack.lock();
+        lack.as_ref().filter(|(noted, _)| now.saturating_duration_since(*noted) < LACKING).map(|(_, reason)| reason.clone())
+    }
+
     /// Why the pool had no connection in time for an operation that had `begun`, as the server says. The pool itself tries again and again,
-    /// and doesn't report the reason.
+    /// and doesn't report the reason. Other operations may have found a connection meanwhile.
     pub(super) async fn reason(&self, error: sqlx::Error, begun: Instant) -> sqlx::Error {
         if !matches!(error, sqlx::Error::PoolTimedOut) {
             return error;
         }
-        let _asking = self.asking.lock().await;
-        let has_responded = self.state.lock().responded > begun;
-        match self.check_server() {
-            Ok(()) if has_responded => error,
-            Ok(()) => asked(&self.pool).await.unwrap_or(error),
-            Err(known) => known,
+        let mut last = self.asking.lock().await;
+        if let Err(known) = self.check_server() {
+            return known;
         }
+        if let Some((_, reason)) = last.as_ref().filter(|(at, _)| *at > begun) {
+            return reason.clone().map_or(error, away);
+        }
+        let at = Instant::now();
+        let reason = asked(&self.pool).await;
+        *last = Some((at, reason.as_ref().map(explained)));
+        reason.unwrap_or(error)
     }
 
     /// Begins an outage, unless the server responded to another operation after this one had `begun`: then only the connection is
@@ -152,7 +173,7 @@ mod tests {
 
     use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
-    use super::Outage;
+    use super::{LACKING, Outage};
 
     #[tokio::test]
     async fn failures_that_began_before_the_last_response_begin_no_outage() {
@@ -169,6 +190,17 @@ mod tests {
         outage.check().unwrap_err();
         outage.note_response();
         outage.check().unwrap_err();
+    }
+
+    #[tokio::test]
+    async fn what_the_server_lacked_is_known_for_a_while() {
+        let outage = Outage::of(PgPoolOptions::new().connect_lazy_with(PgConnectOptions::new_without_pgpass()));
+        assert_eq!(outage.lack(Instant::now()), None);
+        outage.note_lack(&sqlx::Error::PoolTimedOut);
+        outage.note_response();
+        let now = Instant::now();
+        assert_eq!(outage.lack(now), Some(sqlx::Error::PoolTimedOut.to_string()));
+        assert_eq!(outage.lack(now + LACKING), None);
     }
 
     #[tokio::test]
