@@ -12,9 +12,8 @@ use indexmap::IndexMap;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Map, Value, json};
 
-use crate::adapters::log;
 use crate::cli::serve::serve;
-use crate::cli::{Failure, Outcome, begin_service, launcher};
+use crate::cli::{Failure, Outcome, begin_service, launcher, warn_in_log};
 use crate::domain::catalog::tool::ServerName;
 use crate::settings::mcpo::{log_level, path};
 use crate::settings::{Environment, McpoSettings, Overrides, ServersSource, Settings, Sources};
@@ -120,9 +119,7 @@ impl Mcpo {
     pub(super) fn run(self) -> Outcome {
         begin_service()?;
         let (settings, warnings) = self.load(&Environment::of_process())?;
-        for warning in warnings {
-            log::say(&format!("warning: {warning}"));
-        }
+        warn_in_log(&warnings, &settings);
         serve(settings, |_| {})
     }
 

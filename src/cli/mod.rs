@@ -329,7 +329,9 @@ impl ListenArgs {
 impl ServiceArgs {
     /// Loads the configuration with the toolset flags, and prints its warnings.
     fn load(&self, servers: ServersSource, toolsets: ToolsetFlags) -> Result<Settings, Failure> {
-        load(&self.sources(servers, toolsets))
+        let (settings, warnings) = read(&self.sources(servers, toolsets))?;
+        warn_in_log(&warnings, &settings);
+        Ok(settings)
     }
 
     fn sources(&self, servers: ServersSource, toolsets: ToolsetFlags) -> Sources {
@@ -341,10 +343,22 @@ impl ServiceArgs {
 /// Loads the configuration and prints its warnings.
 fn load(sources: &Sources) -> Result<Settings, Failure> {
     let (settings, warnings) = read(sources)?;
-    for warning in warnings {
-        log::say(&format!("warning: {warning}"));
-    }
+    warn(&warnings);
     Ok(settings)
+}
+
+fn warn<W: ToString>(warnings: &[W]) {
+    for warning in warnings {
+        log::say_warning(&warning.to_string());
+    }
+}
+
+/// The same for a service, whose log may be JSON.
+fn warn_in_log<W: ToString>(warnings: &[W], settings: &Settings) {
+    if settings.start.logging.format == LogFormat::Json {
+        log::expect_json();
+    }
+    warn(warnings);
 }
 
 /// Loads the configuration. The second value lists the warnings.

@@ -11,18 +11,36 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::settings::secret_file::{self, SecretFileError};
 
 /// The environment variables that the configuration may use. This type has no `Debug`, because values may be secret.
 #[derive(Clone, Default)]
-pub struct Environment(BTreeMap<String, String>);
+pub struct Environment {
+    variables: BTreeMap<String, String>,
+    /// The names of variables whose values are not valid Unicode.
+    unreadable: BTreeSet<String>,
+}
 
 impl Environment {
-    /// The variables of this process. Values that are not valid Unicode count as unset.
+    /// The variables of this process. Values that are not valid Unicode count as unset, except for settings, where they are a problem.
     pub fn of_process() -> Self {
-        std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?))).collect()
+        Self::of(std::env::vars_os())
+    }
+
+    pub(super) fn of(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
+        let mut environment = Self::default();
+        for (name, value) in variables {
+            let Ok(name) = name.into_string() else { continue };
+            if let Ok(value) = value.into_string() {
+                environment.variables.insert(name, value);
+            } else {
+                environment.unreadable.insert(name);
+            }
+        }
+        environment
     }
 
     pub fn variable(&self, name: &str) -> Option<&str> {
@@ -32,22 +50,26 @@ impl Environment {
     /// Sets one variable.
     #[must_use]
     pub fn with(mut self, name: &str, value: &str) -> Self {
-        self.0.insert(name.to_owned(), value.to_owned());
+        self.variables.insert(name.to_owned(), value.to_owned());
         self
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(String::as_str)
+        self.variables.get(name).map(String::as_str)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+        self.variables.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+
+    pub(super) fn unreadable(&self) -> impl Iterator<Item = &str> {
+        self.unreadable.iter().map(String::as_str)
     }
 }
 
 impl FromIterator<(String, String)> for Environment {
     fn from_iter<T: IntoIterator<Item = (String, String)>>(variables: T) -> Self {
-        Self(variables.into_iter().collect())
+        Self { variables: variables.into_iter().collect(), ..Self::default() }
     }
 }
 

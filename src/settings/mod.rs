@@ -516,6 +516,22 @@ mod tests {
         }
     }
 
+    /// Regression: a key in Latin-1 was left out, and the service ran without a key.
+    #[test]
+    fn a_variable_that_is_not_utf_8_is_a_problem() {
+        use std::os::unix::ffi::OsStringExt as _;
+        for name in ["TOOLSIEVE_API_KEY", "TOOLSIEVE_ADMIN_KEY_FILE", "QDRANT_API_KEY", "TOOLSIEVE_SETTINGS", "PATH"] {
+            let value = std::ffi::OsString::from_vec(b"gr\xfc\xdfe".to_vec());
+            let environment = Environment::of([(name.into(), value)]);
+            let loaded = Settings::load(&Sources { environment, ..Sources::default() }).map(drop);
+            if matches!(name, "TOOLSIEVE_SETTINGS" | "PATH") {
+                loaded.unwrap();
+            } else {
+                assert_eq!(loaded.unwrap_err().to_string().matches(&format!("{name}: is not UTF-8 text")).count(), 1);
+            }
+        }
+    }
+
     #[test]
     fn the_defaults_are_those_of_the_design() {
         let settings = Settings::defaults().unwrap();

@@ -403,6 +403,12 @@ impl Values {
                 self.add_file_of_variable(name, key, environment, findings);
             }
         }
+        // A key that was left out would leave the service open.
+        let is_setting = |name: &str| names.iter().any(|known| known.0 == name.strip_suffix(FILE).unwrap_or(name) || known.0 == name);
+        for name in environment.unreadable().filter(|name| is_setting(name)) {
+            let place = Location { source: name.to_owned(), ..Location::default() };
+            findings.problem(place, "is not UTF-8 text", "write the value in UTF-8, or unset the variable");
+        }
         for (name, _) in environment.iter().filter(|(name, _)| name.starts_with(PREFIX) && !is_link(name)) {
             let of_file =
                 |(known, key): &(String, String)| name.strip_suffix(FILE) == Some(known) && self.may_come_from_file(&names, known, key);

@@ -172,6 +172,15 @@ async fn a_lost_database_is_not_backed_up_and_comes_back_with_a_restore() {
     ends("restore", &backup, stranger.path(), &["--force"], 0, "another installation");
 }
 
+/// Regression test: to an account without access to the data folder, `backup` said that there was no database.
+#[test]
+fn a_folder_without_access_is_not_taken_for_an_empty_one() {
+    let folder = tempfile::tempdir().unwrap();
+    // Unlike missing rights, this stops root too.
+    std::os::unix::fs::symlink("data", folder.path().join("data")).unwrap();
+    ends("backup", &folder.path().join("b.tar.gz"), folder.path(), &[], 1, "as root or as the service's account");
+}
+
 /// What `toolsieve backup` made at first, and what `sqlite3 toolsieve.db '.backup copy.db'` makes.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_copy_of_the_database_alone_can_be_restored() {

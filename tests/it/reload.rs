@@ -293,6 +293,23 @@ async fn a_stop_counts_from_the_first_moment() {
     }
 }
 
+/// Regression test: a program that reads the log as JSON could not read the warnings about the configuration.
+#[test]
+fn with_a_json_log_warnings_about_the_configuration_are_json() {
+    let folder = tempfile::tempdir().unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    write_config(folder.path(), &json!({}));
+    let settings = folder.path().join("toolsieve.toml");
+    fs::write(&settings, "[logging]\nformat = \"json\"\n[http]\napi_key = \"aaaaaaaaaaaaaaaaaaaa\"\n").unwrap();
+    let output = command(folder.path()).args(["--port", &port, "--settings"]).arg(&settings).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    let line = |line| serde_json::from_str::<Value>(line).unwrap_or_else(|error| panic!("{error}: {text}"));
+    let lines: Vec<Value> = text.lines().map(line).collect();
+    let is_warning = |line: &&Value| line["level"] == "WARN" && line["message"].as_str().unwrap().contains("it can be guessed");
+    assert_eq!(lines.iter().filter(is_warning).count(), 1, "{text}");
+}
+
 /// Regression test: a program that reads the log as JSON could not read why the service did not start.
 #[test]
 fn with_a_json_log_the_reason_of_a_failed_start_is_json() {

@@ -39,6 +39,8 @@ pub enum SaveError {
     NoFolder(PathBuf),
     #[error("there is no database {}: name the data folder with --data-dir", .0.display())]
     NoDatabase(PathBuf),
+    #[error("{} can't be read: {source}. Run this command as root or as the service's account", database.display())]
+    NoAccess { database: PathBuf, source: io::Error },
     #[error(
         "a restore into {} was interrupted: start the service or repeat the restore, so that it is finished, and back up then",
         .0.display()
@@ -81,8 +83,12 @@ pub async fn save(data_dir: &Path, file: &Path, force: bool) -> Result<Saved, Sa
         return Err(SaveError::Interrupted(data_dir.to_owned()));
     }
     let database = data_dir::database(data_dir);
-    if !database.is_file() {
-        return Err(SaveError::NoDatabase(database));
+    match fs::metadata(&database) {
+        Ok(found) if found.is_file() => {}
+        Err(source) if !matches!(source.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            return Err(SaveError::NoAccess { database, source });
+        }
+        _ => return Err(SaveError::NoDatabase(database)),
     }
     delete_abandoned(file);
     let draft = Draft::beside(file);

@@ -30,9 +30,19 @@ static LINES: OnceLock<Arc<Lines>> = OnceLock::new();
 /// Whether the lines of the log are JSON.
 static IS_JSON: AtomicBool = AtomicBool::new(false);
 
-/// Expects the logger to write JSON, before the settings are known.
+/// Expects the logger to write JSON, before it is installed.
 pub(crate) fn expect_json() {
     IS_JSON.store(true, Ordering::Relaxed);
+}
+
+/// Prints a warning about the configuration, before the logger is installed. If the log is JSON, this is a line of the log.
+pub(crate) fn say_warning(warning: &str) {
+    if IS_JSON.load(Ordering::Relaxed) {
+        let logger = fmt().with_writer(writer).json().flatten_event(true).finish();
+        tracing::subscriber::with_default(logger, || tracing::warn!("{warning}"));
+    } else {
+        say(&format!("warning: {warning}"));
+    }
 }
 
 /// Starts the queue. From then on, log lines never wait for the reader.

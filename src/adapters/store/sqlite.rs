@@ -18,6 +18,7 @@ mod transaction;
 mod tables;
 
 use std::borrow::Cow;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -104,8 +105,12 @@ impl SqliteStore {
     /// # Errors
     /// [`SqliteOpenError`], with a remedy: [`SqliteOpenError::Older`] if this version would have to migrate the tables.
     pub async fn open_present(path: &Path) -> Result<Option<Self>, SqliteOpenError> {
-        if !std::fs::metadata(path).is_ok_and(|file| file.len() > 0) {
-            return Ok(None);
+        match std::fs::metadata(path) {
+            Ok(file) if file.len() > 0 => {}
+            Ok(_) => return Ok(None),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
+            // For example, this user may not look into the folder. A missing file would have no servers, keys and rules.
+            Err(error) => return Err(SqliteOpenError::NoAccess { path: path.to_owned(), source: error.into() }),
         }
         let store = Self::connect(path).await?;
         let migration = schema(&store.writer).await.map_err(|source| SqliteOpenError::of(path, source))?;
@@ -482,6 +487,11 @@ mod tests {
         assert!(SqliteStore::open_present(&path).await.unwrap().is_none() && !path.exists());
         SqliteStore::open(&path).await.unwrap().close().await;
         let store = SqliteStore::open_present(&path).await.unwrap().unwrap();
+
+        let circle = folder.path().join("circle");
+        std::os::unix::fs::symlink(&circle, &circle).unwrap();
+        let refused = SqliteStore::open_present(&circle.join("toolsieve.db")).await.unwrap_err();
+        assert!(matches!(refused, SqliteOpenError::NoAccess { .. }), "{refused}");
 
         // As an earlier version has left it.
         let newest = migrating::newest(&MIGRATIONS);

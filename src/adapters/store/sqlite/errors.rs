@@ -24,10 +24,11 @@ pub enum SqliteOpenError {
     Create { path: PathBuf, source: io::Error },
     #[error(
         "{0} is damaged or not a database. Stop the service and restore a backup (toolsieve restore FILE --force), or save what can be \
-         read: sqlite3 {0} .recover | sqlite3 {0}.new, then put {0}.new in its place and remove {0}-wal and {0}-shm. To start over \
-         instead, move {0}, {0}-wal and {0}-shm away, and `installation` in the same folder: tools, documents and vectors are \
-         rebuilt, but named keys, rules, toolsets, approvals, tool overrides, enrichments, users' secrets, sessions, \
-         chats, usage and the audit log are lost",
+         read: sqlite3 {0} .recover >{0}.sql && sqlite3 {0}.new <{0}.sql, then put {0}.new in its place, with the same owner and mode, \
+         and remove {0}-wal, {0}-shm and {0}.sql. If sqlite3 reports `SQL logic error`, it can't recover anything, as in Debian 12: \
+         use a newer one. To start over instead, move {0}, {0}-wal and {0}-shm away, and `installation` in the same folder: tools, \
+         documents and vectors are rebuilt, but named keys, rules, toolsets, approvals, tool overrides, enrichments, users' secrets, \
+         sessions, chats, usage and the audit log are lost",
         path.display()
     )]
     Damaged { path: PathBuf, source: sqlx::Error },
