@@ -114,6 +114,8 @@ MOST_SEARCHES = 16
 MOST_JUDGED = 1000
 # The text with which Open WebUI sends images from tools as a user's message.
 IMAGES_TEXT = "Here are the images from the tool results"
+# The list of attached files that Open WebUI puts before a message.
+ATTACHED = re.compile(r"\A<attached_files>\n.*?\n</attached_files>\s*", re.DOTALL)
 DEFAULT_PORTS = {"http": 80, "https": 443}
 LOOPBACK = {"localhost", "127.0.0.1", "::1", "0.0.0.0"}  # noqa: S104 (compared with, never bound)
 
@@ -605,6 +607,11 @@ def text_of(content: object) -> str:
     return "\n".join(text for text in texts if isinstance(text, str))
 
 
+def said_text(content: object) -> str:
+    """Return the text of a user's message, without the list of attached files that Open WebUI puts before it."""
+    return ATTACHED.sub("", text_of(content))
+
+
 def function_name(definition: object) -> str:
     """Return the name in a function definition, in either of the formats that providers use."""
     if not isinstance(definition, dict):
@@ -751,7 +758,7 @@ def last_message(messages: Sequence[Any]) -> str:
     """Return the text of the user's last message, or an empty one."""
     start = turn_start(messages)
     message = messages[start] if 0 <= start < len(messages) else None
-    return text_of(message.get("content")) if isinstance(message, Mapping) else ""
+    return said_text(message.get("content")) if isinstance(message, Mapping) else ""
 
 
 def judged_functions(
@@ -1013,7 +1020,7 @@ def conversation(messages: Sequence[Any], prompt: str | None, owned: Mapping[str
     for index in range(starts[-TURNS] if len(starts) > TURNS else 0, len(messages)):
         message = messages[index]
         if is_from_user(messages, index):
-            text = prompt or text_of(message.get("content")) if index == start else text_of(message.get("content"))
+            text = (prompt if index == start else None) or said_text(message.get("content"))
             longest = PROMPT_CHARACTERS if index == start else OLDER_CHARACTERS
             turns.append({"role": "user", "content": shortened(text, longest)})
         elif isinstance(message, Mapping) and message.get("role") == "assistant":
@@ -1031,10 +1038,35 @@ def typed_prompt(metadata: Mapping[str, Any]) -> str | None:
     """
     Return the user's last message as typed, or `None` if it is unknown.
 
-    When an answer with images from tools is continued, Open WebUI confuses the message with these images.
+    When an answer with images from tools is continued, Open WebUI confuses the message with these images. If the person
+    attached an image, Open WebUI takes the list of attached files for the message.
     """
     prompt = metadata.get("base_user_prompt")
-    return prompt if isinstance(prompt, str) and not prompt.startswith(IMAGES_TEXT) else None
+    if not isinstance(prompt, str) or prompt.startswith(IMAGES_TEXT):
+        return None
+    typed = said_text(prompt)
+    if typed or not prompt:
+        return typed
+    message = metadata.get("user_message")
+    content = message.get("content") if isinstance(message, Mapping) else None
+    return content if isinstance(content, str) else None
+
+
+def with_instruction(
+    messages: Sequence[Any], metadata: Mapping[str, Any], prompt: str | None
+) -> tuple[Sequence[Any], str | None]:
+    """
+    Return the conversation and the user's last message. If an answer is written again with an instruction, such as "Add
+    Details", the instruction is part of the message that the answer is for.
+
+    Open WebUI sends the instruction as a message after that answer. Alone, it selects tools that nobody needs.
+    """
+    start = turn_start(messages)
+    answered = next((i for i in reversed(range(start)) if is_from_user(messages, i)), None)
+    if answered is None or not metadata.get("regeneration_message_id"):
+        return messages, prompt
+    instruction = prompt or said_text(messages[start].get("content"))
+    return [*messages[:answered], *messages[start:]], f"{said_text(messages[answered].get('content'))}\n{instruction}"
 
 
 def thread_before(messages: Sequence[Any], metadata: Mapping[str, Any], prompt: str) -> tuple[list[Body], str] | None:
@@ -1089,7 +1121,7 @@ def said_so_far(
     """Return the conversation, in a channel with the thread before it."""
     thread = thread_before(messages, metadata, prompt or last_message(messages))
     if thread is None:
-        return conversation(messages, prompt, owned)
+        return conversation(*with_instruction(messages, metadata, prompt), owned)
     before, typed = thread
     return [*before, *conversation(messages, typed, owned)]
 
@@ -1524,7 +1556,7 @@ def language_of(metadata: Mapping[str, Any], messages: Sequence[Any]) -> str:
     last = messages[start] if start < len(messages) else None
     # Open WebUI may have added documents to the message.
     typed = typed_prompt(metadata) or (last.get("content") if isinstance(last, Mapping) else "")
-    text = text_of(typed)[:PROMPT_CHARACTERS]
+    text = said_text(typed)[:PROMPT_CHARACTERS]
     return next((name for name, letters in SCRIPTS if re.search(f"[{letters}]", text)), ENGLISH)
 
 

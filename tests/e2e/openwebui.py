@@ -1,5 +1,6 @@
 """Open WebUI: the real one, started for the tests, and a client that does what its page and its users do."""
 
+import base64
 import os
 import secrets
 import sys
@@ -21,6 +22,7 @@ EVERYBODY = [{"principal_type": "user", "principal_id": "*", "permission": "read
 ADMINISTRATORS: list[dict[str, str]] = []
 # The first start migrates an empty database.
 START_SECONDS = 240
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
 ANSWER_SECONDS = 60
 
 
@@ -235,6 +237,7 @@ class Client:
         params: dict[str, Any] | None = None,
         model_id: str = model.NAME,
         language: str | None = None,
+        files: list[dict[str, Any]] | None = None,
     ) -> Answered:
         """A message as the chat page sends it, in a new chat or `after` an answer; waits for the whole answer."""
         message_id, parent = str(uuid.uuid4()), after.id if after else None
@@ -246,6 +249,7 @@ class Client:
             "content": text,
             "timestamp": int(time.time()),
             "models": [model_id],
+            "files": files or [],
         }
         body = {
             "stream": True,
@@ -264,6 +268,13 @@ class Client:
         }
         started = self.post("/api/chat/completions", body)
         return self._answer(started.get("chat_id") or (after.chat_id if after else ""), message_id)
+
+    def upload_image(self) -> dict[str, Any]:
+        """Uploads an image of one pixel; returns what the page attaches to a message."""
+        picture = {"file": ("picture.png", base64.b64decode(PIXEL), "image/png")}
+        form = self._session.post(f"{self.url}/api/v1/files/?process=false", files=picture, timeout=60)
+        file_id = _checked(form)["id"]
+        return {"type": "image", "id": file_id, "url": file_id, "name": "picture.png", "content_type": "image/png"}
 
     def approve(self, answer: Answered) -> Answered:
         """Lets the tool call run that an answer waits for; returns the answer as it went on."""

@@ -98,6 +98,12 @@ class TestAChat:
             assert (GIT_TOOL in request.tools) == bool(number % 2), request.tools
             assert ("time__get_current_time" in request.tools) != bool(number % 2), request.tools
 
+    def test_an_attached_image_changes_nothing(self, world: World) -> None:
+        """Regression: the filter read only the list of attached files that Open WebUI puts before the message."""
+        world.admin.ask(TIME, [OURS], files=[world.admin.upload_image()])
+        (request,) = [request for request in world.model.requests if TIME in json.dumps(request.body)]
+        assert_narrow(world, request, TIME_TOOLS)
+
     def test_a_tool_of_another_server_stays(self, world: World) -> None:
         world.model.on(TIME, ASK_THE_TIME)
         world.admin.ask(TIME, [WEATHER, OURS])

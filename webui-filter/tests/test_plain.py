@@ -405,6 +405,33 @@ class TestTheConversation:
         assert plugin.typed_prompt({"base_user_prompt": "typed"}) == "typed"
         assert plugin.language_of({"base_user_prompt": prompt}, [user("привет")]) == "ru"
 
+    def test_attached_files(self, plugin: ModuleType) -> None:
+        """Regression: Open WebUI's list of attached files replaced a message with an image, and counted as its text."""
+        files = '<attached_files>\n<file type="image" id="1" url="1" name="my_file.png"/>\n</attached_files>\n\n'
+        with_image = user([{"type": "text", "text": files}, {"type": "text", "text": "привет"}, {"type": "image_url"}])
+        for message in (user(files + "привет"), with_image):
+            assert plugin.conversation([message, user("now")], None, {}) == [user("привет"), user("now")]
+            assert plugin.last_message([message]) == "привет"
+            assert plugin.language_of({}, [message]) == "ru"
+        assert plugin.typed_prompt({"base_user_prompt": files + "typed"}) == "typed"
+        assert plugin.typed_prompt({"base_user_prompt": files, "user_message": {"content": "typed"}}) == "typed"
+        assert plugin.typed_prompt({"base_user_prompt": files}) is None
+
+    @pytest.mark.parametrize("prompt", ["Add Details", None])
+    def test_an_instruction_for_another_answer(self, plugin: ModuleType, prompt: str | None) -> None:
+        """Regression: the instruction alone was taken for the message, and brought tools for adding details."""
+        messages = [
+            user("hello"),
+            assistant("hi"),
+            user("show the log"),
+            assistant("", call("1", "x")),
+            result("1", "r"),
+        ]
+        messages += [assistant("done"), user("Add Details")]
+        said = plugin.said_so_far(messages, {"regeneration_message_id": "m"}, prompt, {})
+        assert said == [user("hello"), assistant("hi"), user("show the log\nAdd Details")]
+        assert plugin.said_so_far(messages, {}, prompt, {})[-1] == user("Add Details")
+
     def test_an_answer_that_the_provider_continues(self, plugin: ModuleType) -> None:
         """Regression: with stored responses, Open WebUI sends the answer so far alone, and the message was missing."""
         messages = [assistant("", call("1", "x")), result("1", "r")]
