@@ -28,6 +28,7 @@ use std::collections::HashMap;
 
 use unicode_segmentation::UnicodeSegmentation;
 
+use super::acceptances::accepts;
 use super::courtesies::{Courtesy, courtesy, is_untrained_reply};
 use super::evidence::{Asked, GateEvidence};
 use super::examples::{NO_TOOL_EXAMPLES, TOOL_EXAMPLES};
@@ -65,6 +66,11 @@ const TEXT_SHIFT: f32 = -2.2;
 /// questions poorly in most languages. With this, of 68 such questions 62 pass instead of 40, and of 56 questions about time in general 5
 /// instead of 3. Computed from the margins without it; the messages were seen while it was chosen.
 const TIME_SHIFT: f32 = 3.0;
+
+/// What a reply that accepts an offer and goes on ("yes, but only to Anna") adds to the margin. Many of them thank, so the turn head takes
+/// them for the end of a conversation. Of 63 such replies in 16 languages, 61 pass instead of 31. None of 64 refusals and 64 remarks ("yes,
+/// I thought so") counts as such a reply. Computed from the margins without it; the messages were seen while it was chosen.
+const ACCEPTANCE_SHIFT: f32 = 4.0;
 
 /// Weights of one classifier. A message needs a tool if the weighted sum is at least `threshold`.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -108,6 +114,14 @@ impl GateEvidence<'_> {
     fn shift(&self) -> f32 {
         let text = if self.has_text && !names_resource(self.message) { TEXT_SHIFT } else { 0.0 };
         text + if self.asked == Some(Asked::Time) { TIME_SHIFT } else { 0.0 }
+    }
+}
+
+impl TurnEvidence<'_> {
+    /// Like [`GateEvidence::shift`], for a message that depends on earlier turns.
+    fn shift(&self) -> f32 {
+        let is_acceptance = self.left_open.offers && accepts(self.alone.message);
+        self.alone.shift() + if is_acceptance { ACCEPTANCE_SHIFT } else { 0.0 }
     }
 }
 
@@ -287,13 +301,13 @@ impl Gate {
             return GateVerdict::new(true, 0.0, GateRule::Asked);
         }
         if let Some(margin) = self.turn_head.as_ref().and_then(|head| head.margin(&self.turn(evidence)?)) {
-            return GateVerdict::new(margin >= 0.0, margin, GateRule::TurnHead).shifted(alone.shift());
+            return GateVerdict::new(margin >= 0.0, margin, GateRule::TurnHead).shifted(evidence.shift());
         }
         let with_context = self.weigh(in_context);
         let by_itself = self.weigh(&evidence.by_itself());
         let is_near = with_context.needs_tool && by_itself.margin >= -CONTEXT_ALLOWANCE;
         let margin = if is_near { by_itself.margin.max(0.0) } else { by_itself.margin };
-        GateVerdict::new(by_itself.needs_tool || is_near, margin, by_itself.by).shifted(alone.shift())
+        GateVerdict::new(by_itself.needs_tool || is_near, margin, by_itself.by).shifted(evidence.shift())
     }
 
     /// The inputs of the turn head; `None` without vectors.
@@ -485,3 +499,23 @@ fn distinct_words(text: &str) -> Vec<String> {
 
 /// Maximum number of words examined: enough to recognise the kind of message, and cheap for a pasted book.
 const WORDS_READ: usize = 200;
+
+#[cfg(test)]
+mod tests {
+    use super::super::turn::LeftOpen;
+    use super::{ACCEPTANCE_SHIFT, Gate, GateEvidence, TurnEvidence};
+
+    #[test]
+    fn an_acceptance_that_goes_on_weighs_after_an_offer_only() {
+        let margin = |message, offers| {
+            let alone = GateEvidence { message, best_lexical: 1.0, tools: 50, ..GateEvidence::default() };
+            let left_open = LeftOpen { asks: true, offers };
+            Gate::default().judge_turn(&TurnEvidence { alone, in_context: alone, left_open }).margin
+        };
+        let gain = |message| margin(message, true) - margin(message, false);
+        assert!((gain("oui, mais écris 20h") - ACCEPTANCE_SHIFT).abs() < 1e-6);
+        for message in ["oui, je m'en doutais", "oui merci, mais je le ferai moi-même", "et demain à 20h"] {
+            assert!(gain(message).abs() < 1e-6, "{message}");
+        }
+    }
+}

@@ -15,10 +15,12 @@
 //! and assistant turns. (R@5 on 51 such dialogues over 1,898 tools: .43 for the last message alone, .59 with the user's turn
 //! prepended, .78 with both turns as a second text. After a change of topic: .75, .58 and .67; the rule above avoids most of
 //! these cases.) If the assistant's turn ended with a question or an offer, a reply of a few words ("yes, please") is also searched
-//! together with that: what was offered often needs another tool than what was done before.
+//! together with that: what was offered often needs another tool than what was done before. So is a longer reply that accepts an offer
+//! ("yes, but change the date first"), which depends on it without a reference.
 
 use unicode_segmentation::UnicodeSegmentation;
 
+use super::acceptances::accepts;
 use super::pasted::pasted_lines;
 use super::quoted::before_quoted;
 use super::referring::refers;
@@ -116,11 +118,13 @@ impl QueryPlan {
     pub fn of_conversation(turns: &[(Role, &str)]) -> Self {
         let Some(last) = last_of(Role::User, turns) else { return Self::default() };
         let mut plan = Self::new(turns[last].1);
+        let before = &turns[..last];
+        let left_open = last_of(Role::Assistant, before).map(|at| LeftOpen::of(before[at].1)).unwrap_or_default();
+        let is_acceptance = left_open.offers && words(plan.whole()) <= REFERRING_WORDS && accepts(plan.whole());
         // A message with a text to work on can be understood by itself, even if that text isn't searched.
-        if plan.is_empty() || plan.is_head || !leans_on_context(plan.whole()) {
+        if plan.is_empty() || plan.is_head || !(is_acceptance || leans_on_context(plan.whole())) {
             return plan;
         }
-        let before = &turns[..last];
         let earlier = |role| last_of(role, before).map(|at| normalise(before[at].1, CONTEXT_CHARACTERS));
         let texts: Vec<String> = [Role::User, Role::Assistant].into_iter().filter_map(earlier).collect();
         if !texts.is_empty() {
@@ -129,8 +133,8 @@ impl QueryPlan {
             plan.texts.push(in_context);
             plan.parts = MessageParts::Context;
             if let Some(at) = last_of(Role::Assistant, before) {
-                plan.left_open = LeftOpen::of(before[at].1);
-                if plan.left_open.is_any() && words(plan.whole()) <= FEW_WORDS {
+                plan.left_open = left_open;
+                if left_open.is_any() && (is_acceptance || words(plan.whole()) <= FEW_WORDS) {
                     let closing = normalise(closing(before[at].1), CONTEXT_CHARACTERS);
                     plan.texts.push(format!("{closing}\n{}", plan.whole()));
                 }
@@ -332,4 +336,21 @@ const LIST_MARKERS: [char; 6] = ['-', '*', '•', '#', '>', ' '];
 fn words(text: &str) -> usize {
     let unspaced = text.chars().filter(|&character| is_unspaced(character)).count();
     text.split_whitespace().filter(|word| word.chars().any(char::is_alphanumeric)).count() + unspaced / 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{QueryPlan, Role};
+
+    #[test]
+    fn an_acceptance_of_an_offer_depends_on_it_even_if_it_is_longer() {
+        let message = "Yes, but change the date to 11 March first";
+        let after = |assistant| {
+            QueryPlan::of_conversation(&[(Role::User, "answer Ms Keller"), (Role::Assistant, assistant), (Role::User, message)])
+        };
+        let offered = after("The draft is ready. Would you like me to send it?");
+        assert_eq!(offered.in_context(), Some(&*format!("answer Ms Keller\nThe draft is ready. Would you like me to send it?\n{message}")));
+        assert_eq!(offered.texts()[2], format!("Would you like me to send it?\n{message}"));
+        assert_eq!(after("The draft is ready.").in_context(), None);
+    }
 }

@@ -20,6 +20,7 @@
 //! Comments on tuned constants name the data behind them. Pinned tools, the chat's set and the policy are absent: the services
 //! apply them afterwards.
 
+mod acceptances;
 pub(crate) mod courtesies;
 pub mod cut;
 pub(crate) mod dense;
