@@ -76,12 +76,12 @@ def main() -> None:
     parser.add_argument("output", type=Path)
     parser.add_argument("--keep", type=float, default=0.985, help="share of held-out messages with a tool above the threshold")
     parser.add_argument("--keep-each", type=float, default=0.95, help="the same in each language")
-    parser.add_argument("--hidden", type=int, default=64, help="units of the hidden layer")
+    parser.add_argument("--hidden", type=int, default=96, help="units of the hidden layer")
     parser.add_argument("--dropout", type=float, default=0.2)
-    parser.add_argument("--noise", type=float, default=0.3, help="standard deviation of the noise on the inputs, which have 1")
-    parser.add_argument("--decay", type=float, default=1.0, help="weight decay")
+    parser.add_argument("--noise", type=float, default=0.6, help="standard deviation of the noise on the inputs, which have 1")
+    parser.add_argument("--decay", type=float, default=0.5, help="weight decay")
     parser.add_argument("--rate", type=float, default=5e-3)
-    parser.add_argument("--epochs", type=int, default=15)
+    parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
@@ -135,7 +135,7 @@ def main() -> None:
         return {
             "bias": round(float(bias.detach()) - float(own @ mean), 5),
             "weights": {name: round(float(value), 5) for name, value in zip(SIGNALS, own, strict=True)},
-            "direction": [round(float(value), 3) for value in values[len(SIGNALS) :] * numpy.sqrt(vector.shape[1])],
+            "direction": [round(float(value), 2) for value in values[len(SIGNALS) :] * numpy.sqrt(vector.shape[1])],
         }
 
     straight = unit(fitted.straight.weight[0], fitted.straight.bias[0] + fitted.out.bias[0])
