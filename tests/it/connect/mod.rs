@@ -408,7 +408,8 @@ async fn whoever_leaves_while_signing_in_stays_signed_out() {
         (link(&service, "anna", "whoami").await, "/v1/admin/secrets/user%3Aanna".to_owned()),
         (of_key.as_str().unwrap().to_owned(), format!("/v1/admin/keys/{id}")),
     ] {
-        let (requests, revoked) = (world.known().token_requests.len(), world.known().revoked.len());
+        let requests = world.known().token_requests.len();
+        let revoked = world.known().revoked.len();
         let permits = Arc::new(Semaphore::new(0));
         world.lie(Lies { tokens_wait: Some(Arc::clone(&permits)), ..Lies::default() });
         let leaving = async {
