@@ -246,7 +246,7 @@ mod tests {
         }
     }
 
-    /// Regression test: PgBouncer, as it comes, refuses connections with a parameter that it doesn't know.
+    /// Regression test: `PgBouncer`, as it comes, refuses connections with a parameter that it does not know.
     #[tokio::test]
     async fn a_connection_begins_with_parameters_that_a_pooler_knows() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
