@@ -254,8 +254,8 @@ impl Choose {
             let first_foreign = catalog.tools().len();
             ranking.ranked.retain(|ranked| ranked.key as usize >= first_foreign || offer.has(ranked.key));
         }
-        if !named.is_correction && ranking.in_context.is_some() {
-            self.note_own_request(plan, &mut ranking, offer.ours.len() + offer.judged.len(), catalog);
+        if !named.is_correction && self.is_new_topic(plan, &ranking, offer.ours.len() + offer.judged.len()) {
+            ranking.begin_topic(catalog);
         }
         self.retrieve.apply_learning(&mut ranking, &narrowed, message.principal, |key| offer.has(key));
         let used = request.called_earlier().filter_map(|name| catalog.server_of(catalog.position(&view.operation(name)?.id)?));
@@ -325,23 +325,22 @@ impl Choose {
         leave_out_accompanied(message, &close, chosen);
     }
 
-    /// Notes whether a short message that could depend on earlier turns clearly needs a tool by itself. Unless a word of it refers to
-    /// something earlier, it then begins a new topic. So does one whose words ask for the time ("what time is it") or to remember
-    /// something.
-    fn note_own_request(&self, plan: &QueryPlan, ranking: &mut Ranking, tools: usize, catalog: &Catalog) {
+    /// Whether a short message begins a new topic, although it could also depend on earlier turns: by itself, it clearly needs a tool, and
+    /// no word of it refers to something earlier. Or its words ask for the time ("what time is it") or to remember something.
+    fn is_new_topic(&self, plan: &QueryPlan, ranking: &Ranking, tools: usize) -> bool {
         let is_asked = ranking.asked().is_some();
-        let alone = self.retrieve.verdict_alone(ranking, tools);
-        ranking.is_clear = alone.needs_tool && (is_asked || alone.margin >= self.of_chats.new_topic);
-        if ranking.is_clear && (is_asked || !plan.refers()) {
-            ranking.begin_topic(catalog);
+        if ranking.in_context.is_none() || (!is_asked && plan.refers()) {
+            return false;
         }
+        let alone = self.retrieve.verdict_alone(ranking, tools);
+        alone.needs_tool && (is_asked || alone.margin >= self.of_chats.new_topic)
     }
 
     /// Tools that match about as well as the best one. If the best one's server is up, unavailable tools do not count.
     ///
-    /// If the message depends on earlier turns, these turns raise the scores of the tools that served them. So for a message that
-    /// clearly asks for something else by itself ("create an issue for it" after a list of issues), such a tool does not count. Nor does
-    /// one of another product than those that the message names (`named`: their servers), if these have a tool that matches nearly as well.
+    /// If the message depends on earlier turns, these turns raise the scores of the tools that served them. So for a message that is
+    /// clearly about something else, such a tool does not count. Nor does one of another product than those that the message names
+    /// (`named`: their servers), if these have a tool that matches nearly as well.
     fn about_as_good(&self, ranking: &Ranking, catalog: &Catalog, named: &BTreeSet<u32>) -> Vec<u32> {
         let ChatParameters { as_good, as_good_in_context, as_good_alone, as_good_named, of_topic, .. } = self.of_chats;
         let is_named = |ranked: &&Ranked<u32>| catalog.server_of(ranked.key).is_some_and(|server| named.contains(&server));
@@ -354,7 +353,7 @@ impl Choose {
         let all_count = is_down(best.key);
         let (as_good, as_good_alone) = match ranking.in_context {
             None => (as_good, f32::INFINITY),
-            Some(_) if ranking.is_clear => {
+            Some(_) if ranking.is_new_topic => {
                 let [of_score, of_alone] = of_topic.map(|share| share * best.alone.max(0.0));
                 (of_score.min(as_good_in_context), of_alone.min(as_good_alone))
             }

@@ -247,7 +247,6 @@ impl Retrieve {
             is_partial,
             has_failed,
             is_new_topic: false,
-            is_clear: false,
             asked: asked::asked(plan.whole(), catalog, &ranked, foreign),
             has_text: plan.has_text(),
             ranked,

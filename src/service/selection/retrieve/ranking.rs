@@ -51,8 +51,6 @@ pub struct Ranking {
     pub has_failed: bool,
     /// Whether the message could depend on earlier turns, but begins a new topic.
     pub is_new_topic: bool,
-    /// Whether the message could depend on earlier turns, but clearly needs a tool by itself.
-    pub is_clear: bool,
     pub warnings: Vec<String>,
 }
 
