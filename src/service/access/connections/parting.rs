@@ -48,9 +48,10 @@ impl Connections {
     }
 
     /// Revokes the tokens of a deleted sign-in, as far as the authorization server supports that.
-    async fn revoke(&self, stored: &StoredConnection) {
+    pub(super) async fn revoke(&self, stored: &StoredConnection) {
         let server = &stored.sealed.place.server;
-        let (Some(configured), Some(keys)) = (self.configured(server), &self.keys) else {
+        let Some(keys) = &self.keys else { return };
+        let Some(configured) = self.configured(server) else {
             tracing::warn!(%server, "without the server's `auth`, its tokens can't be revoked: they stay valid until they expire");
             return;
         };

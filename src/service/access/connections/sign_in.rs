@@ -215,12 +215,19 @@ impl Connections {
         let wanted = former.map(|former| former.wanted).unwrap_or_default();
         let stored = self.new_connection(&grant, &owner, &server, pending.issuer, scopes, expires_at)?;
         let stored = StoredConnection { wanted, ..stored };
-        self.store.save_connection(&stored).await?;
-        // Whoever is deleted loses the sessions before the sign-ins, and perhaps while the authorization server was answering.
+        // Whoever is deleted loses the sessions before the sign-ins, and perhaps while the authorization server was answering. The check
+        // before the sign-in is stored keeps a former one, the check after it leaves no gap.
         if !self.is_open(session, begun).await? {
+            self.revoke(&stored).await;
+            return Err(SignInError::Unknown);
+        }
+        self.store.save_connection(&stored).await?;
+        let is_open = self.is_open(session, begun).await;
+        if !matches!(is_open, Ok(true)) {
             if self.store.remove_connection(&stored).await? {
                 self.leave(&stored).await;
             }
+            is_open?;
             return Err(SignInError::Unknown);
         }
         self.clear_fault(&server);

@@ -307,10 +307,14 @@ fn is_begun_by(configured: &ConfiguredServer, keys: &SecretKeys, stored: &Stored
     })
 }
 
-/// The scopes that calls lacked, with those of another call. If they are too many, only the latter count.
+/// The scopes that calls lacked, with those of another call. If they are too many, only the latter count, or else only the former.
 fn wanted(former: &[String], lacked: &[String]) -> Vec<String> {
+    let fits = |scopes: &[String]| scopes.iter().map(|scope| scope.len() + 1).sum::<usize>() <= WANTED_LIMIT;
     let all = authorization::union(former, lacked);
-    if all.iter().map(String::len).sum::<usize>() <= WANTED_LIMIT { all } else { lacked.to_vec() }
+    if fits(&all) {
+        return all;
+    }
+    if fits(lacked) { lacked.to_vec() } else { former.to_vec() }
 }
 
 /// Whether a token can replace one that the server has rejected. Versions count only within a sign-in.
@@ -341,6 +345,7 @@ mod tests {
             assert!(known.iter().map(String::len).sum::<usize>() <= WANTED_LIMIT && lacked.iter().all(|scope| known.contains(scope)));
             assert!(number > 0 || known.contains(&"read".to_owned()));
         }
+        assert_eq!(wanted(&known, &["x".repeat(WANTED_LIMIT)]), known);
     }
 
     #[test]
