@@ -789,7 +789,7 @@ async fn configured_headers_go_to_the_server_and_nowhere_else() {
     let expected = [
         ("wrong", "HTTP 401 Unauthorized"),
         ("reserved", "the configured header `Mcp-Session-Id` is not valid"),
-        ("redirected", "HTTP 307 Temporary Redirect"),
+        ("redirected", "HTTP 307 Temporary Redirect: only redirects to the same origin with status 307 or 308 are followed"),
     ];
     for (name, reason) in expected {
         eventually(name, async || server.state(name).error.as_deref() == Some(reason)).await;
