@@ -6,7 +6,7 @@
 mod replacement;
 
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Read, Seek, Write};
+use std::io::{self, ErrorKind, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -28,6 +28,16 @@ const FILES_FOLDER: &str = "files";
 const SPOOL_FOLDER: &str = "spool";
 const INSTALLATION_FILE: &str = "installation";
 const SANDBOXES_FOLDER: &str = "sandboxes";
+
+/// The metadata of a file; `None` if it doesn't exist. A file in a folder that this user may not open is an error, because without its
+/// contents, keys, rules and servers would seem to be missing.
+pub(crate) fn present(path: &Path) -> io::Result<Option<fs::Metadata>> {
+    match fs::metadata(path) {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
 
 /// A locked data folder. Dropping it releases the lock, so keep it as long as anything in the folder is open.
 #[derive(Debug)]

@@ -83,12 +83,10 @@ pub async fn save(data_dir: &Path, file: &Path, force: bool) -> Result<Saved, Sa
         return Err(SaveError::Interrupted(data_dir.to_owned()));
     }
     let database = data_dir::database(data_dir);
-    match fs::metadata(&database) {
-        Ok(found) if found.is_file() => {}
-        Err(source) if !matches!(source.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            return Err(SaveError::NoAccess { database, source });
-        }
-        _ => return Err(SaveError::NoDatabase(database)),
+    match data_dir::present(&database) {
+        Ok(Some(found)) if found.is_file() => {}
+        Ok(_) => return Err(SaveError::NoDatabase(database)),
+        Err(source) => return Err(SaveError::NoAccess { database, source }),
     }
     delete_abandoned(file);
     let draft = Draft::beside(file);

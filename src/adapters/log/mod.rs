@@ -12,8 +12,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use tracing::level_filters::LevelFilter;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt;
+use tracing_subscriber::fmt::SubscriberBuilder;
+use tracing_subscriber::fmt::format::{DefaultFields, Format};
 
 use self::lines::{Line, Lines};
 use crate::settings::{AccessLines, LogFormat, LoggingSettings};
@@ -38,7 +41,7 @@ pub(crate) fn expect_json() {
 /// Prints a warning about the configuration, before the logger is installed. If the log is JSON, this is a line of the log.
 pub(crate) fn say_warning(warning: &str) {
     if IS_JSON.load(Ordering::Relaxed) {
-        let logger = fmt().with_writer(writer).json().flatten_event(true).finish();
+        let logger = lines_of_log().json().flatten_event(true).finish();
         tracing::subscriber::with_default(logger, || tracing::warn!("{warning}"));
     } else {
         say(&format!("warning: {warning}"));
@@ -61,13 +64,7 @@ pub(crate) fn begin() {
 pub(crate) fn install(settings: &LoggingSettings) {
     begin();
     IS_JSON.store(settings.format == LogFormat::Json, Ordering::Relaxed);
-    let builder = fmt()
-        .with_env_filter(EnvFilter::new(directives(settings)))
-        .with_writer(writer)
-        // Drop and count lines that can't be written; the default would panic.
-        .log_internal_errors(false)
-        .with_ansi(io::stderr().is_terminal())
-        .with_target(false);
+    let builder = lines_of_log().with_env_filter(EnvFilter::new(directives(settings)));
     // Ignore a second installation in the same process, as in tests.
     let _ = match settings.format {
         LogFormat::Text => builder.fmt_fields(text::fields()).try_init(),
@@ -128,6 +125,16 @@ pub(crate) fn panics() -> u64 {
 /// The panic.
 pub(crate) fn expecting_panic<T>(work: impl FnOnce() -> T) -> std::thread::Result<T> {
     panics::expected(work)
+}
+
+/// A logger whose lines look like those of the log.
+fn lines_of_log() -> SubscriberBuilder<DefaultFields, Format, LevelFilter, fn() -> Line<'static>> {
+    fmt()
+        .with_writer(writer as fn() -> Line<'static>)
+        // Drop and count lines that can't be written; the default would panic.
+        .log_internal_errors(false)
+        .with_ansi(io::stderr().is_terminal())
+        .with_target(false)
 }
 
 fn writer() -> Line<'static> {

@@ -18,7 +18,6 @@ mod transaction;
 mod tables;
 
 use std::borrow::Cow;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -37,6 +36,7 @@ use self::errors::GoneError;
 use self::file::Identity;
 use self::tables::Failures;
 use self::transaction::{Durability, Write};
+use crate::adapters::data_dir;
 use crate::adapters::installation::AccessMark;
 use crate::adapters::store::encoding::signed;
 use crate::adapters::store::migrating;
@@ -105,12 +105,9 @@ impl SqliteStore {
     /// # Errors
     /// [`SqliteOpenError`], with a remedy: [`SqliteOpenError::Older`] if this version would have to migrate the tables.
     pub async fn open_present(path: &Path) -> Result<Option<Self>, SqliteOpenError> {
-        match std::fs::metadata(path) {
-            Ok(file) if file.len() > 0 => {}
-            Ok(_) => return Ok(None),
-            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => return Ok(None),
-            // For example, this user may not look into the folder. A missing file would have no servers, keys and rules.
-            Err(error) => return Err(SqliteOpenError::NoAccess { path: path.to_owned(), source: error.into() }),
+        let found = data_dir::present(path).map_err(|error| SqliteOpenError::NoAccess { path: path.to_owned(), source: error.into() })?;
+        if found.is_none_or(|file| file.len() == 0) {
+            return Ok(None);
         }
         let store = Self::connect(path).await?;
         let migration = schema(&store.writer).await.map_err(|source| SqliteOpenError::of(path, source))?;

@@ -68,8 +68,8 @@ const TEXT_SHIFT: f32 = -2.2;
 const TIME_SHIFT: f32 = 3.0;
 
 /// What a reply that accepts an offer and goes on ("yes, but only to Anna") adds to the margin. Many of them thank, so the turn head takes
-/// them for the end of a conversation. Of 63 such replies in 16 languages, 61 pass instead of 31. None of 64 refusals and 64 remarks ("yes,
-/// I thought so") counts as such a reply. Computed from the margins without it; the messages were seen while it was chosen.
+/// them for the end of a conversation. Of 160 such replies in 16 languages that were not seen while it was chosen, 107 pass; without it and
+/// with the former heads, 80. None of 64 refusals counts as such a reply.
 const ACCEPTANCE_SHIFT: f32 = 4.0;
 
 /// Weights of one classifier. A message needs a tool if the weighted sum is at least `threshold`.

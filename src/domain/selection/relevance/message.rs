@@ -118,27 +118,29 @@ impl QueryPlan {
     pub fn of_conversation(turns: &[(Role, &str)]) -> Self {
         let Some(last) = last_of(Role::User, turns) else { return Self::default() };
         let mut plan = Self::new(turns[last].1);
-        let before = &turns[..last];
-        let left_open = last_of(Role::Assistant, before).map(|at| LeftOpen::of(before[at].1)).unwrap_or_default();
-        let is_acceptance = left_open.offers && words(plan.whole()) <= REFERRING_WORDS && accepts(plan.whole());
+        let length = words(plan.whole());
         // A message with a text to work on can be understood by itself, even if that text isn't searched.
-        if plan.is_empty() || plan.is_head || !(is_acceptance || leans_on_context(plan.whole())) {
+        if plan.is_empty() || plan.is_head || length > REFERRING_WORDS {
             return plan;
         }
-        let earlier = |role| last_of(role, before).map(|at| normalise(before[at].1, CONTEXT_CHARACTERS));
-        let texts: Vec<String> = [Role::User, Role::Assistant].into_iter().filter_map(earlier).collect();
-        if !texts.is_empty() {
-            let in_context = format!("{}\n{}", texts.join("\n"), plan.whole());
-            plan.texts.truncate(1);
-            plan.texts.push(in_context);
-            plan.parts = MessageParts::Context;
-            if let Some(at) = last_of(Role::Assistant, before) {
-                plan.left_open = left_open;
-                if left_open.is_any() && (is_acceptance || words(plan.whole()) <= FEW_WORDS) {
-                    let closing = normalise(closing(before[at].1), CONTEXT_CHARACTERS);
-                    plan.texts.push(format!("{closing}\n{}", plan.whole()));
-                }
-            }
+        let before = &turns[..last];
+        let [asked, answered] = [Role::User, Role::Assistant].map(|role| last_of(role, before).map(|at| before[at].1));
+        let left_open = answered.map(LeftOpen::of).unwrap_or_default();
+        let is_short = length <= FEW_WORDS;
+        let is_acceptance = left_open.offers && accepts(plan.whole());
+        let earlier: Vec<&str> = [asked, answered].into_iter().flatten().collect();
+        if earlier.is_empty() || !(is_short || is_acceptance || refers(plan.whole())) {
+            return plan;
+        }
+        let earlier: Vec<String> = earlier.into_iter().map(|text| normalise(text, CONTEXT_CHARACTERS)).collect();
+        let in_context = format!("{}\n{}", earlier.join("\n"), plan.whole());
+        plan.texts.truncate(1);
+        plan.texts.push(in_context);
+        plan.parts = MessageParts::Context;
+        plan.left_open = left_open;
+        if let Some(answered) = answered.filter(|_| left_open.is_any() && (is_short || is_acceptance)) {
+            let closing = normalise(closing(answered), CONTEXT_CHARACTERS);
+            plan.texts.push(format!("{closing}\n{}", plan.whole()));
         }
         plan
     }
@@ -186,15 +188,6 @@ impl QueryPlan {
 /// The position of the last non-blank turn with this role.
 fn last_of(role: Role, turns: &[(Role, &str)]) -> Option<usize> {
     turns.iter().rposition(|(of, text)| *of == role && !text.trim().is_empty())
-}
-
-/// Whether a message can't be understood without earlier turns.
-fn leans_on_context(message: &str) -> bool {
-    match words(message) {
-        ..=FEW_WORDS => true,
-        words if words <= REFERRING_WORDS => refers(message),
-        _ => false,
-    }
 }
 
 /// Removes pastes from a message: drops fenced blocks and lines of logs, code and data (unless nothing else remains) and blank lines, shortens unbroken runs, and
